@@ -18,12 +18,19 @@ struct KnownOperator {
   int input, weight;
 };
 
-/// The operators in which linear layers and convolutions use their weights, of ATen's native_functions.yaml, and the
-/// operator of heads.
+/// The operators in which linear layers and convolutions use their weights, of ATen's native_functions.yaml, and those
+/// of heads and of generation.
 constexpr KnownOperator kOperators[] = {
-    {"aten::linear", 0, 1}, {"aten::addmm", 1, 2},       {"aten::mm", 0, 1},
-    {"aten::matmul", 0, 1}, {"aten::conv1d", 0, 1},      {"aten::conv2d", 0, 1},
-    {"aten::conv3d", 0, 1}, {"aten::convolution", 0, 1}, {"capstan::linear_cross_entropy", 0, 1},
+    {"aten::linear", 0, 1},
+    {"aten::addmm", 1, 2},
+    {"aten::mm", 0, 1},
+    {"aten::matmul", 0, 1},
+    {"aten::conv1d", 0, 1},
+    {"aten::conv2d", 0, 1},
+    {"aten::conv3d", 0, 1},
+    {"aten::convolution", 0, 1},
+    {"capstan::linear_cross_entropy", 0, 1},
+    {"capstan::few_rows_linear", 0, 1},
 };
 
 }  // namespace

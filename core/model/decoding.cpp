@@ -23,15 +23,21 @@ PluginFunction Decoding::function(const char* name) const {
   return functions_.component ? functions_.component->function(name) : PluginFunction{};
 }
 
-at::Tensor Decoding::logits(const at::Tensor& ids) {
+bool Decoding::takes_short_rows(const Model& model) {
+  const Json facts = model.describe();
+  const Json* takes = facts.find("ragged_decode");
+  return takes != nullptr && takes->is_bool() && takes->as_bool();
+}
+
+at::Tensor Decoding::logits_of_rows(const at::Tensor& ids, std::int64_t rows) {
   const std::string where = "model '" + functions_.description + "', decode";
   capstan_tensor handle = nullptr;
   call_plugin(function("decode"), where, [&](capstan_error* error) {
     return functions_.vtable->decode(functions_.self, cache_, handle_of(ids), &handle, error);
   });
   at::Tensor logits = take_tensor(handle);
-  if (!logits.defined() || logits.dim() != 2 || logits.size(0) != sequences_ || !logits.is_floating_point()) {
-    throw PluginError(where + ": must give floating-point logits of shape [" + std::to_string(sequences_) +
+  if (!logits.defined() || logits.dim() != 2 || logits.size(0) != rows || !logits.is_floating_point()) {
+    throw PluginError(where + ": must give floating-point logits of shape [" + std::to_string(rows) +
                       ", vocab_size], got " + (logits.defined() ? c10::str(logits.sizes()) : "no tensor") + ".");
   }
   return logits;

@@ -19,7 +19,14 @@ class Decoding {
 
   /// Takes in `ids`, int64 [sequences, tokens], which follow the tokens of earlier calls. Returns the logits of the
   /// token behind them, [sequences, vocab_size]. Throws PluginError with the model's own text.
-  at::Tensor logits(const at::Tensor& ids);
+  at::Tensor logits(const at::Tensor& ids) { return logits_of_rows(ids, sequences_); }
+
+  /// For a model that takes rows of different lengths: those of `ids` end with -1 in the place of tokens, and `rows`
+  /// of them have any. Returns the logits of these, [rows, vocab_size]. Throws PluginError with the model's own text.
+  at::Tensor logits_of_rows(const at::Tensor& ids, std::int64_t rows);
+
+  /// Whether a model is one.
+  static bool takes_short_rows(const Model& model);
 
  private:
   PluginFunction function(const char* name) const;

@@ -301,6 +301,20 @@ void check_decode(const Context& context, const ComponentManifest& component) {
     expect(apart <= 1e-3 * largest, "decode gives other logits where the tokens come in " + std::to_string(calls) +
                                         " calls, by " + std::to_string(apart) + " of " + std::to_string(largest) + ".");
   }
+  if (const Json* ragged = facts.find("ragged_decode"); ragged == nullptr || !ragged->is_bool() || !ragged->as_bool()) {
+    return;
+  }
+  // Half of each row but the first, which has all of its tokens.
+  const at::Tensor uneven = ids.clone();
+  uneven.narrow(0, 1, kSamples - 1).narrow(1, ids.size(1) / 2, ids.size(1) - ids.size(1) / 2).fill_(-1);
+  const at::Tensor found = model.decoded(uneven, 1);
+  const at::Tensor half = model.decoded(ids.narrow(1, 0, ids.size(1) / 2), 1);
+  for (std::int64_t row = 0; row < kSamples; ++row) {
+    const double apart = found.select(0, row).sub((row == 0 ? whole : half).select(0, row)).abs().max().item<double>();
+    expect(apart <= 1e-3 * largest, "decode gives other logits for row " + std::to_string(row) +
+                                        " where rows have different lengths, by " + std::to_string(apart) + " of " +
+                                        std::to_string(largest) + ", and ragged_decode says that it takes them.");
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -26,7 +27,7 @@ class Generate : public ::testing::Test {
     for (int i = 0; i < 200; ++i) text += "abcdefgh";
     write_bytes(*folder_ / "text.txt", text);
     write_bytes(*folder_ / "config.json", config(256));
-    run({"train", "--config", "config.json", "--data", "text.txt", "--steps", "40", "--save", "ckpt"});
+    run({"train", "--config", "config.json", "--data", "text.txt", "--seq", "64", "--steps", "40", "--save", "ckpt"});
   }
   static void TearDownTestSuite() { folder_.reset(); }
 
@@ -34,7 +35,7 @@ class Generate : public ::testing::Test {
     return R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
       "capstan": {"model": {"type": "decoder", "params": {"config": {"model_type": "gemma3_text", "vocab_size": )" +
            std::to_string(vocabulary) + R"(, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 80,
         "sliding_window": 12, "sliding_window_pattern": 2, "query_pre_attn_scalar": 8}}}}})";
   }
   static ProcessResult run(const std::vector<std::string>& words, bool succeeds = true) {
@@ -71,6 +72,28 @@ TEST_F(Generate, AnswersAFileOfPromptsByLines) {
   const std::size_t end = out.find('\n');
   EXPECT_EQ(Json::parse(out.substr(0, end)), Json::parse(R"({"ids": [101, 102, 103], "text": "efg"})"));
   EXPECT_EQ(Json::parse(out.substr(end + 1)), Json::parse(R"({"ids": [104, 97, 98]})"));
+}
+
+TEST_F(Generate, GivesPromptsOfABatchTheTokensThatEachHasAlone) {
+  std::string prompts;
+  for (const char* ids : {"97,98", "99,100,101,102,103,104,97,98,99,100,101,102,103,104,97", "200", "5,17,31,250,8",
+                          "104,97,98,99,100,101"}) {
+    prompts += std::string("{\"ids\": [") + ids + "]}\n";
+  }
+  write_bytes(*folder_ / "many.jsonl", prompts);
+  const auto answers = [&](const char* batch, std::vector<std::string> more) {
+    std::vector<std::string> words = {"--prompts", "many.jsonl", "--max-new", "24", "--batch", batch};
+    words.insert(words.end(), more.begin(), more.end());
+    return out_of(words);
+  };
+  // Greedy, with rows that end early, and drawn.
+  for (const std::vector<std::string>& how : std::vector<std::vector<std::string>>{
+           {}, {"--stop", "104,98"}, {"--temperature", "2.5", "--top-k", "40", "--seed", "3"}}) {
+    const std::string alone = answers("1", how);
+    EXPECT_EQ(std::count(alone.begin(), alone.end(), '\n'), 5);
+    EXPECT_EQ(answers("2", how), alone);
+    EXPECT_EQ(answers("64", how), alone);
+  }
 }
 
 TEST_F(Generate, TakesTextsAndMessagesByTheTokenizer) {
@@ -129,10 +152,10 @@ TEST_F(Generate, GivesTheGreedyTokensOfTransformers) {
   run({"export", "--checkpoint", "ckpt", "--to", "hf", "--out", "folder"});
   const ProcessResult theirs =
       run_process({python, "-W", "ignore", CAPSTAN_TEST_SOURCE_DIR "/tests/cli/generated_tokens.py",
-                   (*folder_ / "folder").string(), "5,200,97,31", "40"});
+                   (*folder_ / "folder").string(), "5,200,97,31", "64"});
   ASSERT_EQ(theirs.exit_code, 0) << theirs.err;
   EXPECT_EQ(
-      run({"generate", "--config", "config.json", "--init-from", "folder", "--ids", "5,200,97,31", "--max-new", "40"})
+      run({"generate", "--config", "config.json", "--init-from", "folder", "--ids", "5,200,97,31", "--max-new", "64"})
           .out,
       theirs.out);
 }
@@ -145,8 +168,14 @@ TEST_F(Generate, NamesWhatIsWrong) {
   EXPECT_THAT(error_of({"--ids", "97,x"}),
               HasSubstr("--ids: must be token ids with commas between, as 1,450,4996, got '97,x'."));
   EXPECT_THAT(error_of({"--ids", "97,256"}),
-              HasSubstr("input_ids: holds id 256, this model's vocabulary is 0 to 255."));
-  EXPECT_THAT(error_of({"--prompt", "a", "--max-new", "65"}), HasSubstr("65 tokens, and this model has 64 positions."));
+              HasSubstr("prompt 1: holds id 256, this model's vocabulary is 0 to 255. Tokens of another model's "
+                        "tokenizer do not fit."));
+  EXPECT_THAT(error_of({"--prompt", "a", "--max-new", "81"}),
+              HasSubstr("prompt 1: 1 tokens and --max-new 81 take 81 positions, and this model has 80. Shorten the "
+                        "prompt, or lower --max-new."));
+  EXPECT_THAT(error_of({"--prompt", "a", "--batch", "65"}), HasSubstr("--batch: must be at most 64."));
+  EXPECT_THAT(error_of({"--prompt", "a", "--temperature", "1", "--top-p", "1.5"}),
+              HasSubstr("--top-p: must be above 0 and at most 1."));
   EXPECT_THAT(error_of({"--prompt", "a", "--temperature", "-1"}), HasSubstr("--temperature: must be 0 or more."));
   EXPECT_THAT(error_of({"--prompt", "a", "--temperature", "1", "--top-p", "0"}),
               HasSubstr("--top-p: must be above 0 and at most 1."));
@@ -166,6 +195,10 @@ TEST_F(Generate, NamesWhatIsWrong) {
   write_bytes(*folder_ / "bad.jsonl", "{\"ids\": [1]}\n{\"prompt\": \"a\"}\n");
   EXPECT_THAT(error_of({"--prompts", "bad.jsonl"}),
               HasSubstr(R"(bad.jsonl:2: must be {"text": "..."} or {"ids": [1, 2]}, got {"prompt": "a"}.)"));
+  write_bytes(*folder_ / "cut.jsonl", "{\"ids\": [1]}\n{\"ids\": [2, 3]}\n{\"ids\": [4\n");
+  EXPECT_THAT(error_of({"--prompts", "cut.jsonl"}), HasSubstr("cut.jsonl:3: "));
+  write_bytes(*folder_ / "wide.jsonl", "{\"ids\": [1]}\n{\"ids\": [300]}\n");
+  EXPECT_THAT(error_of({"--prompts", "wide.jsonl"}), HasSubstr("prompt 2: holds id 300, this model's vocabulary is"));
   write_bytes(*folder_ / "empty.jsonl", "{\"text\": \"\"}\n");
   EXPECT_THAT(error_of({"--prompts", "empty.jsonl"}),
               HasSubstr("prompt 1: is empty. A model continues at least one token."));

@@ -1,6 +1,7 @@
 #include "attention.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -9,6 +10,9 @@
 
 #include <limits>
 #include <optional>
+
+#include "capstan/decode_attention.hpp"
+#include "capstan/few_rows_linear.hpp"
 
 namespace capstan::models {
 namespace {
@@ -31,7 +35,8 @@ at::Tensor repeated(const at::Tensor& heads, std::int64_t times) {
 
 }  // namespace
 
-at::Tensor linear(const torch::nn::Linear& layer, const at::Tensor& x) {
+at::Tensor linear(const torch::nn::Linear& layer, const at::Tensor& x, Rows rows) {
+  if (rows == Rows::kFew) return few_rows_linear(x, layer->weight, layer->bias);
   return at::linear(x, layer->weight, layer->bias.defined() ? std::optional(layer->bias) : std::nullopt);
 }
 
@@ -56,24 +61,28 @@ DecoderAttention::DecoderAttention(const DecoderShape& shape, std::size_t layer)
   k_norm_ = norm("k_norm", keys);
 }
 
-DecoderAttention::Heads DecoderAttention::project(const at::Tensor& hidden) {
+DecoderAttention::Heads DecoderAttention::project(const at::Tensor& hidden, Rows rows) {
   Heads heads;
   if (shape_.fused_projections) {
     const std::int64_t keys = shape_.kv_heads * shape_.head_dim;
-    const auto parts = linear(qkv_proj_, hidden).split_with_sizes({shape_.heads * shape_.head_dim, keys, keys}, -1);
+    const auto parts =
+        linear(qkv_proj_, hidden, rows).split_with_sizes({shape_.heads * shape_.head_dim, keys, keys}, -1);
     heads = {parts[0], parts[1], parts[2]};
   } else {
-    heads = {linear(q_proj_, hidden), linear(k_proj_, hidden), linear(v_proj_, hidden)};
+    heads = {linear(q_proj_, hidden, rows), linear(k_proj_, hidden, rows), linear(v_proj_, hidden, rows)};
   }
+  const auto normed = [rows](const DecoderNorm& norm, const at::Tensor& x) {
+    return rows == Rows::kFew ? norm.decode(x) : norm.forward(x);
+  };
   if (shape_.head_norm == HeadNorm::kAllHeads) {
-    heads.queries = q_norm_->forward(heads.queries);
-    heads.keys = k_norm_->forward(heads.keys);
+    heads.queries = normed(*q_norm_, heads.queries);
+    heads.keys = normed(*k_norm_, heads.keys);
   }
   const bool each = shape_.head_norm == HeadNorm::kEachHead;
   const auto split = [&](at::Tensor& part, std::int64_t count, const DecoderNorm* norm) {
     if (shape_.clip_qkv > 0) part = part.clamp(-shape_.clip_qkv, shape_.clip_qkv);
     part = part.view({hidden.size(0), hidden.size(1), count, shape_.head_dim});
-    if (norm != nullptr) part = norm->forward(part);
+    if (norm != nullptr) part = normed(*norm, part);
     part = part.transpose(1, 2);
   };
   split(heads.queries, shape_.heads, each ? q_norm_.get() : nullptr);
@@ -117,20 +126,60 @@ at::Tensor DecoderAttention::mixed_by_documents(const Heads& heads, const Attent
   return PackedRows::join(documents);
 }
 
-at::Tensor DecoderAttention::forward(const at::Tensor& hidden, const AttentionInputs& inputs, KeyValueCache* cache) {
+void DecoderAttention::turn(Heads& heads, const RotaryTable& rotary) const {
+  if (!rotary_) return;
+  const auto dtype = heads.queries.scalar_type();
+  heads.queries = turned(heads.queries, rotary);
+  heads.keys = turned(heads.keys, rotary);
+  if (!shape_.rotary_in_fp32) return;
+  heads.queries = heads.queries.to(dtype);
+  heads.keys = heads.keys.to(dtype);
+}
+
+at::Tensor DecoderAttention::forward(const at::Tensor& hidden, const AttentionInputs& inputs) {
   Heads heads = project(hidden);
-  if (rotary_) {
-    const auto dtype = heads.queries.scalar_type();
-    heads.queries = turned(heads.queries, inputs.rotary);
-    heads.keys = turned(heads.keys, inputs.rotary);
-    if (shape_.rotary_in_fp32) {
-      heads.queries = heads.queries.to(dtype);
-      heads.keys = heads.keys.to(dtype);
-    }
-  }
-  if (cache != nullptr) cache->extend(layer_, heads.keys, heads.values);
+  turn(heads, inputs.rotary);
   const at::Tensor values = inputs.packed ? mixed_by_documents(heads, inputs) : mixed(heads, inputs.mask);
   return linear(o_proj_, values.transpose(1, 2).reshape({hidden.size(0), hidden.size(1), -1}));
+}
+
+/// Of one token of each row, by the operator of such steps.
+at::Tensor DecoderAttention::mixed_of_step(const Heads& heads, const DecodeInputs& inputs, KeyValueCache& cache) const {
+  const auto room = cache.room(layer_, heads.keys);
+  DecodeAttention step{.queries = heads.queries.squeeze(2).contiguous(),
+                       .keys = heads.keys.squeeze(2).contiguous(),
+                       .values = heads.values.squeeze(2).contiguous(),
+                       .cached_keys = room.keys,
+                       .cached_values = room.values,
+                       .sequences = inputs.tokens.rows,
+                       .lengths = cache.lengths(inputs.tokens),
+                       .scale = shape_.attention_scale,
+                       .window = inputs.window};
+  if (rotary_) {
+    step.cos = inputs.rotary.cos.squeeze(1).squeeze(1);
+    step.sin = inputs.rotary.sin.squeeze(1).squeeze(1);
+  }
+  return decode_attention(step);
+}
+
+at::Tensor DecoderAttention::decode(const at::Tensor& hidden, const DecodeInputs& inputs, KeyValueCache& cache) {
+  Heads heads = project(hidden, inputs.rows());
+  if (inputs.tokens.are_single() && !shape_.explicit_attention && serves_decode_attention(heads.queries)) {
+    const at::Tensor values = mixed_of_step(heads, inputs, cache);
+    return linear(o_proj_, values.reshape({hidden.size(0), 1, -1}), Rows::kFew);
+  }
+  turn(heads, inputs.rotary);
+  const std::vector<std::int64_t>& rows = inputs.tokens.rows;
+  std::vector<at::Tensor> values;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto of_row = [&](const at::Tensor& all) {
+      return rows.size() == 1 ? all : all.narrow(0, static_cast<std::int64_t>(i), 1);
+    };
+    const auto known = cache.extend(layer_, rows[i], of_row(heads.keys), of_row(heads.values));
+    values.push_back(mixed({of_row(heads.queries), known.keys, known.values}, inputs.masks[i]));
+  }
+  const at::Tensor all = values.size() == 1 ? values.front() : at::cat(values);
+  return linear(o_proj_, all.transpose(1, 2).reshape({hidden.size(0), hidden.size(1), -1}), inputs.rows());
 }
 
 }  // namespace capstan::models

@@ -4,6 +4,8 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/silu.h>
 
+#include "../by_rows.hpp"
+
 namespace capstan::models {
 namespace {
 
@@ -11,7 +13,10 @@ torch::nn::Linear mlp_layer(std::int64_t in, std::int64_t out, const DecoderShap
   return torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(shape.mlp_bias));
 }
 
-at::Tensor normed(const std::shared_ptr<DecoderNorm>& norm, const at::Tensor& x) { return norm ? norm->forward(x) : x; }
+at::Tensor normed(const std::shared_ptr<DecoderNorm>& norm, const at::Tensor& x, Rows rows) {
+  if (!norm) return x;
+  return rows == Rows::kFew ? norm->decode(x) : norm->forward(x);
+}
 
 }  // namespace
 
@@ -26,18 +31,21 @@ DecoderMlp::DecoderMlp(const DecoderShape& shape) : activation_(shape.activation
   down_proj_ = register_module("down_proj", mlp_layer(between, hidden, shape));
 }
 
-at::Tensor DecoderMlp::activated(const at::Tensor& x) const {
+at::Tensor DecoderMlp::activated(const at::Tensor& x, Rows rows) const {
+  if (rows == Rows::kFew) {
+    return by_rows(x, [this](const at::Tensor& row) { return activated(row, Rows::kMany); });
+  }
   if (activation_ == Activation::kSilu) return at::silu(x);
   return at::gelu(x, activation_ == Activation::kGelu ? "none" : "tanh");
 }
 
-at::Tensor DecoderMlp::forward(const at::Tensor& x) {
+at::Tensor DecoderMlp::forward(const at::Tensor& x, Rows rows) {
   if (gate_up_proj_) {
-    const auto parts = linear(gate_up_proj_, x).chunk(2, -1);
-    return linear(down_proj_, parts[1] * activated(parts[0]));
+    const auto parts = linear(gate_up_proj_, x, rows).chunk(2, -1);
+    return linear(down_proj_, parts[1] * activated(parts[0], rows), rows);
   }
-  const at::Tensor gate = activated(linear(gate_proj_, x));
-  return linear(down_proj_, gate * linear(up_proj_, x));
+  const at::Tensor gate = activated(linear(gate_proj_, x, rows), rows);
+  return linear(down_proj_, gate * linear(up_proj_, x, rows), rows);
 }
 
 DecoderBlock::DecoderBlock(const DecoderShape& shape, std::size_t layer)
@@ -55,12 +63,21 @@ DecoderBlock::DecoderBlock(const DecoderShape& shape, std::size_t layer)
   if (after) after_mlp_ = norm("post_feedforward_layernorm");
 }
 
-at::Tensor DecoderBlock::forward(const at::Tensor& hidden, const AttentionInputs& inputs, KeyValueCache* cache) {
+template <class Attend>
+at::Tensor DecoderBlock::with_attention(const at::Tensor& hidden, Rows rows, Attend attend) {
   const auto scaled = [&](const at::Tensor& x) { return residual_multiplier_ == 1 ? x : x * residual_multiplier_; };
-  const at::Tensor mixed =
-      normed(after_attention_, self_attn_->forward(normed(before_attention_, hidden), inputs, cache));
+  const at::Tensor mixed = normed(after_attention_, attend(normed(before_attention_, hidden, rows)), rows);
   const at::Tensor attended = hidden + scaled(mixed);
-  return attended + scaled(normed(after_mlp_, mlp_->forward(normed(before_mlp_, attended))));
+  return attended + scaled(normed(after_mlp_, mlp_->forward(normed(before_mlp_, attended, rows), rows), rows));
+}
+
+at::Tensor DecoderBlock::forward(const at::Tensor& hidden, const AttentionInputs& inputs) {
+  return with_attention(hidden, Rows::kMany, [&](const at::Tensor& x) { return self_attn_->forward(x, inputs); });
+}
+
+at::Tensor DecoderBlock::decode(const at::Tensor& hidden, const DecodeInputs& inputs, KeyValueCache& cache) {
+  return with_attention(hidden, inputs.rows(),
+                        [&](const at::Tensor& x) { return self_attn_->decode(x, inputs, cache); });
 }
 
 }  // namespace capstan::models

@@ -10,10 +10,10 @@ namespace capstan::models {
 class DecoderMlp : public torch::nn::Module {
  public:
   explicit DecoderMlp(const DecoderShape& shape);
-  at::Tensor forward(const at::Tensor& x);
+  at::Tensor forward(const at::Tensor& x, Rows rows = Rows::kMany);
 
  private:
-  at::Tensor activated(const at::Tensor& x) const;
+  at::Tensor activated(const at::Tensor& x, Rows rows) const;
 
   Activation activation_;
   torch::nn::Linear gate_proj_ = nullptr, up_proj_ = nullptr;  // null: fused
@@ -25,9 +25,13 @@ class DecoderMlp : public torch::nn::Module {
 class DecoderBlock : public torch::nn::Module {
  public:
   DecoderBlock(const DecoderShape& shape, std::size_t layer);
-  at::Tensor forward(const at::Tensor& hidden, const AttentionInputs& inputs, KeyValueCache* cache = nullptr);
+  at::Tensor forward(const at::Tensor& hidden, const AttentionInputs& inputs);
+  at::Tensor decode(const at::Tensor& hidden, const DecodeInputs& inputs, KeyValueCache& cache);
 
  private:
+  template <class Attend>
+  at::Tensor with_attention(const at::Tensor& hidden, Rows rows, Attend attend);
+
   double residual_multiplier_;
   std::shared_ptr<DecoderAttention> self_attn_;
   std::shared_ptr<DecoderMlp> mlp_;

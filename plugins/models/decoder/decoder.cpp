@@ -6,7 +6,9 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/scalar_tensor.h>
 
+#include "../by_rows.hpp"
 #include "../tokens.hpp"
+#include "capstan/few_rows_linear.hpp"
 
 namespace capstan::models {
 namespace {
@@ -85,19 +87,40 @@ at::Tensor DecoderLayers::forward(const at::Tensor& ids, const PackedRows* packe
   return norm_->forward(hidden);
 }
 
-at::Tensor DecoderLayers::forward(const at::Tensor& ids, KeyValueCache& cache) {
-  at::Tensor hidden = embedded(ids);
-  const at::Tensor keys = at::arange(cache.tokens() + ids.size(1), ids.options()).unsqueeze(0);
+DecodeInputs DecoderLayers::decode_inputs(bool windowed, const DecodedTokens& tokens, const KeyValueCache& cache,
+                                          at::ScalarType dtype) const {
+  const at::Tensor positions = cache.positions(tokens);
   // Frequencies that depend on the length are, from the first token on, those of the longest sequence.
-  const Places places{keys.narrow(1, cache.tokens(), ids.size(1)), keys, keys.size(1), cache.capacity()};
-  std::array<std::optional<AttentionInputs>, 2> shared;
+  const auto table = [&](at::Tensor RotaryTable::*part) {
+    return by_rows(positions, [&](const at::Tensor& row) {
+      return rotary(windowed).table(row, cache.capacity(), shape_.rotary_in_fp32 ? at::kFloat : dtype).*part;
+    });
+  };
+  DecodeInputs inputs{{table(&RotaryTable::cos), table(&RotaryTable::sin)}, tokens, windowed ? shape_.window : 0, {}};
+  for (std::size_t i = 0; i < tokens.rows.size(); ++i) {
+    const std::int64_t before = cache.tokens(tokens.rows[i]), length = before + tokens.count();
+    const bool cuts = windowed && length >= shape_.window;
+    const bool continues = before > 0 && !tokens.are_single();
+    at::Tensor& mask = inputs.masks.emplace_back();
+    if (!cuts && !continues && !shape_.explicit_attention) continue;
+    const at::Tensor queries = positions.narrow(0, static_cast<std::int64_t>(i), 1).unsqueeze(-1);
+    const at::Tensor distance = queries - at::arange(length, queries.options());
+    mask = distance >= 0;
+    if (cuts) mask = mask.logical_and(distance < shape_.window);
+    mask = mask.unsqueeze(1);
+  }
+  return inputs;
+}
+
+at::Tensor DecoderLayers::decode(const DecodedTokens& tokens, KeyValueCache& cache) {
+  at::Tensor hidden = embedded(tokens.ids);
+  std::array<std::optional<DecodeInputs>, 2> shared;
   for (std::size_t i = 0; i < layers_->size(); ++i) {
     auto& common = shared[shape_.windowed[i]];
-    if (!common) common = inputs(shape_.windowed[i], places, hidden.scalar_type());
-    hidden = layers_->at<DecoderBlock>(i).forward(hidden, *common, &cache);
+    if (!common) common.emplace(decode_inputs(shape_.windowed[i], tokens, cache, hidden.scalar_type()));
+    hidden = layers_->at<DecoderBlock>(i).decode(hidden, *common, cache);
   }
-  cache.add_tokens(ids.size(1));
-  return norm_->forward(hidden);
+  return tokens.are_single() ? norm_->decode(hidden) : norm_->forward(hidden.narrow(1, tokens.count() - 1, 1));
 }
 
 Decoder::Decoder(sdk::Host, const sdk::Params& params)
@@ -145,9 +168,10 @@ sdk::NamedOutputs Decoder::outputs(const sdk::BatchView& batch) {
 }
 
 at::Tensor Decoder::decode(const at::Tensor& ids, Cache& cache) {
-  cache.check(ids, shape_.max_positions, kDecoderBounds);
-  const at::Tensor hidden = model_->forward(ids, cache);
-  return logits_of(hidden.select(1, hidden.size(1) - 1));
+  return decoded_logits(ids, cache, shape_.max_positions, kDecoderBounds, [&](const DecodedTokens& tokens) {
+    const at::Tensor products = few_rows_linear(model_->decode(tokens, cache).squeeze(1), head_weight());
+    return by_rows(products, [this](const at::Tensor& row) { return sdk::scaled_logits(row, head()); });
+  });
 }
 
 const at::Tensor& Decoder::head_weight() const { return lm_head_ ? lm_head_->weight : model_->embedding(); }

@@ -25,8 +25,10 @@ class DecoderLayers : public torch::nn::Module {
   /// `ids`: int64 [samples, tokens]. `packed`: their documents; null: each sample is one. The result: [samples, tokens,
   /// hidden_size], in the dtype of the parameters.
   at::Tensor forward(const at::Tensor& ids, const PackedRows* packed = nullptr);
-  /// Computes tokens that follow those of the cache, and adds them to it.
-  at::Tensor forward(const at::Tensor& ids, KeyValueCache& cache);
+  /// Computes tokens that follow those of the cache, which takes in their keys and values.
+  at::Tensor decode(const DecodedTokens& tokens, KeyValueCache& cache);
+  /// Whether a token's rotation depends on the length of its sequence.
+  bool turns_by_length() const { return rotary_.depends_on_length(); }
   const at::Tensor& embedding() const { return embed_tokens_->weight; }
 
  private:
@@ -38,6 +40,8 @@ class DecoderLayers : public torch::nn::Module {
     std::int64_t length;       // of the whole sequence
   };
   AttentionInputs inputs(bool windowed, const Places& places, at::ScalarType dtype) const;
+  DecodeInputs decode_inputs(bool windowed, const DecodedTokens& tokens, const KeyValueCache& cache,
+                             at::ScalarType dtype) const;
   AttentionInputs inputs(bool windowed, const PackedRows& rows, at::ScalarType dtype) const;
   const Rotary& rotary(bool windowed) const { return windowed && windowed_rotary_ ? *windowed_rotary_ : rotary_; }
 
@@ -61,8 +65,8 @@ class Decoder : public torch::nn::Module {
   std::string describe() const;
 
   using Cache = KeyValueCache;
-  /// `ids`: int64 [sequences, tokens], the tokens behind those of the cache. The result: logits of the token that
-  /// follows, [sequences, vocab_size].
+  /// `ids`: int64 [sequences, tokens], the tokens behind those of the cache, and -1 where a row has fewer. The result:
+  /// logits of the token that follows, [rows that have tokens, vocab_size].
   at::Tensor decode(const at::Tensor& ids, Cache& cache);
 
  private:

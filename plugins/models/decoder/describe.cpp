@@ -84,7 +84,8 @@ std::string hf_names(const DecoderShape& shape, const std::string& config, const
 std::string Decoder::describe() const {
   return "{" + number("sequence_length", std::min(shape_.max_positions, kLongestSample)) +
          number("hidden_size", shape_.hidden_size) + number("vocab_size", shape_.vocab_size) +
-         number("layers", shape_.layers) + number("heads", shape_.heads) + kReadsPackedRows +
+         number("layers", shape_.layers) + number("heads", shape_.heads) + number("positions", shape_.max_positions) +
+         "\"ragged_decode\": " + (model_->turns_by_length() ? "false" : "true") + ", " + kReadsPackedRows +
          ", \"fused\": " + fused_layers(shape_) + ", \"hf\": " + hf_names(shape_, config_, *this) + "}";
 }
 

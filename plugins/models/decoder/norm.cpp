@@ -6,6 +6,9 @@
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/zeros.h>
 
+#include "../by_rows.hpp"
+#include "capstan/decode_attention.hpp"
+
 namespace capstan::models {
 
 DecoderNorm::DecoderNorm(std::int64_t width, NormKind kind, double eps) : width_(width), kind_(kind), eps_(eps) {
@@ -28,6 +31,11 @@ at::Tensor DecoderNorm::forward(const at::Tensor& x) const {
     default:
       return weight_ * at::rms_norm(x, {width_}, {}, eps_);
   }
+}
+
+at::Tensor DecoderNorm::decode(const at::Tensor& x) const {
+  if (kind_ == NormKind::kRms && serves_decode_attention(x)) return few_rows_rms_norm(x, weight_, eps_);
+  return by_rows(x, [this](const at::Tensor& row) { return forward(row); });
 }
 
 }  // namespace capstan::models

@@ -13,6 +13,8 @@ class DecoderNorm : public torch::nn::Module {
  public:
   DecoderNorm(std::int64_t width, NormKind kind, double eps);
   at::Tensor forward(const at::Tensor& x) const;
+  /// The same of the few rows of a step of generation, where fewer operators count for more than equal bits.
+  at::Tensor decode(const at::Tensor& x) const;
 
  private:
   std::int64_t width_;

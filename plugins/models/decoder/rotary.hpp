@@ -26,6 +26,8 @@ class Rotary {
   /// Of the windowed layers, where these have frequencies of their own.
   static std::optional<Rotary> of_windowed_layers(const ConfigJson& config, const DecoderShape& shape);
 
+  /// Whether the table of a position depends on the length of its sequence.
+  bool depends_on_length() const { return long_frequencies_.defined(); }
   /// `positions`: int64 [samples or 1, tokens], some of a sequence of `length` tokens.
   RotaryTable table(const at::Tensor& positions, std::int64_t length, at::ScalarType dtype) const;
   /// The tables of documents that share rows: each is that of a sequence as long as the document.

@@ -6,7 +6,9 @@
 #include <map>
 #include <optional>
 
+#include "../by_rows.hpp"
 #include "../tokens.hpp"
+#include "capstan/few_rows_linear.hpp"
 #include "capstan/linear_cross_entropy.hpp"
 #include "init.hpp"
 
@@ -68,6 +70,10 @@ at::Tensor attend_by_documents(const std::vector<at::Tensor>& parts, const Packe
   return PackedRows::join(documents);
 }
 
+at::Tensor linear_of(torch::nn::Linear& layer, const at::Tensor& hidden, const DecodedTokens& tokens) {
+  return tokens.are_single() ? few_rows_linear(hidden, layer->weight, layer->bias) : layer(hidden);
+}
+
 torch::nn::LayerNorm layer_norm(std::int64_t d) {
   return torch::nn::LayerNorm(torch::nn::LayerNormOptions({d}).eps(1e-5));
 }
@@ -124,20 +130,32 @@ GptAttention::GptAttention(const GptShape& shape, std::size_t block)
       qkv_(register_module("qkv", torch::nn::Linear(shape.d, 3 * heads_ * head_size_))),
       proj_(register_module("proj", torch::nn::Linear(heads_ * head_size_, shape.d))) {}
 
-at::Tensor GptAttention::forward(const at::Tensor& hidden, KeyValueCache* cache, const PackedRows* packed) {
+at::Tensor GptAttention::forward(const at::Tensor& hidden, const PackedRows* packed) {
   const auto batch = hidden.size(0), time = hidden.size(1);
   auto parts = qkv_(hidden).view({batch, time, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4}).unbind(0);
   const auto projected = [&](const at::Tensor& mixed) {
     return proj_(mixed.transpose(1, 2).reshape({batch, time, heads_ * head_size_}));
   };
   if (packed != nullptr) return projected(attend_by_documents(parts, *packed));
-  if (cache != nullptr) cache->extend(block_, parts[1], parts[2]);
-  const std::int64_t known = parts[1].size(2) - time;
-  std::optional<at::Tensor> mask;
-  if (known > 0 && time > 1) mask = at::ones({time, known + time}, hidden.options().dtype(at::kBool)).tril(known);
-  const auto mixed =
-      at::scaled_dot_product_attention(parts[0], parts[1], parts[2], mask, 0.0, /*is_causal=*/known == 0);
-  return projected(mixed);
+  return projected(at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, /*is_causal=*/true));
+}
+
+at::Tensor GptAttention::decode(const at::Tensor& hidden, const DecodedTokens& tokens, KeyValueCache& cache) {
+  const auto rows = hidden.size(0), time = hidden.size(1);
+  const auto parts =
+      linear_of(qkv_, hidden, tokens).view({rows, time, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4}).unbind(0);
+  std::vector<at::Tensor> mixed;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const auto of_row = [&](const at::Tensor& all) { return rows == 1 ? all : all.narrow(0, i, 1); };
+    const std::int64_t row = tokens.rows[static_cast<std::size_t>(i)], known = cache.tokens(row);
+    const auto [keys, values] = cache.extend(block_, row, of_row(parts[1]), of_row(parts[2]));
+    std::optional<at::Tensor> mask;
+    if (known > 0 && time > 1) mask = at::ones({time, known + time}, hidden.options().dtype(at::kBool)).tril(known);
+    mixed.push_back(
+        at::scaled_dot_product_attention(of_row(parts[0]), keys, values, mask, 0.0, /*is_causal=*/known == 0));
+  }
+  const at::Tensor all = mixed.size() == 1 ? mixed.front() : at::cat(mixed);
+  return linear_of(proj_, all.transpose(1, 2).reshape({rows, time, heads_ * head_size_}), tokens);
 }
 
 GptMlp::GptMlp(const GptShape& shape, std::size_t block)
@@ -146,15 +164,26 @@ GptMlp::GptMlp(const GptShape& shape, std::size_t block)
 
 at::Tensor GptMlp::forward(const at::Tensor& hidden) { return proj_(at::gelu(fc_(hidden), "tanh")); }
 
+at::Tensor GptMlp::decode(const at::Tensor& hidden, const DecodedTokens& tokens) {
+  const at::Tensor between =
+      by_rows(linear_of(fc_, hidden, tokens), [](const at::Tensor& row) { return at::gelu(row, "tanh"); });
+  return linear_of(proj_, between, tokens);
+}
+
 GptBlock::GptBlock(const GptShape& shape, std::size_t block)
     : ln1_(register_module("ln1", layer_norm(shape.d))),
       attn_(register_module("attn", std::make_shared<GptAttention>(shape, block))),
       ln2_(register_module("ln2", layer_norm(shape.d))),
       mlp_(register_module("mlp", std::make_shared<GptMlp>(shape, block))) {}
 
-at::Tensor GptBlock::forward(const at::Tensor& hidden, KeyValueCache* cache, const PackedRows* packed) {
-  const auto attended = hidden + attn_->forward(ln1_(hidden), cache, packed);
+at::Tensor GptBlock::forward(const at::Tensor& hidden, const PackedRows* packed) {
+  const auto attended = hidden + attn_->forward(ln1_(hidden), packed);
   return attended + mlp_->forward(ln2_(attended));
+}
+
+at::Tensor GptBlock::decode(const at::Tensor& hidden, const DecodedTokens& tokens, KeyValueCache& cache) {
+  const auto attended = hidden + attn_->decode(ln1_(hidden), tokens, cache);
+  return attended + mlp_->decode(ln2_(attended), tokens);
 }
 
 Gpt::Gpt(sdk::Host, const sdk::Params& params)
@@ -185,9 +214,9 @@ at::Tensor Gpt::packed_block(std::size_t i, const at::Tensor& hidden, const Pack
     // A component that drops tokens gives the places in their rows of the tokens that are left.
     const at::Tensor places = arguments.get("position_ids");
     GptBlock& block = blocks_->at<GptBlock>(i);
-    if (places.is_same(row)) return block.forward(given, nullptr, &packed);
+    if (places.is_same(row)) return block.forward(given, &packed);
     const PackedRows kept = packed.kept(places);
-    return block.forward(given, nullptr, &kept);
+    return block.forward(given, &kept);
   };
   return layer("blocks." + std::to_string(i), hidden, {{"position_ids", row}}, run);
 }
@@ -217,20 +246,20 @@ sdk::NamedOutputs Gpt::outputs(const sdk::BatchView& batch) {
 }
 
 at::Tensor Gpt::decode(const at::Tensor& ids, Cache& cache) {
-  cache.check(ids, shape_.seq);
-  at::Tensor hidden = tok_emb_(ids) + pos_emb_->weight.narrow(0, cache.tokens(), ids.size(1));
-  for (std::size_t i = 0; i < blocks_->size(); ++i) hidden = blocks_->at<GptBlock>(i).forward(hidden, &cache);
-  cache.add_tokens(ids.size(1));
-  return at::linear(ln_f_(hidden.select(1, ids.size(1) - 1)), head_weight());
+  return decoded_logits(ids, cache, shape_.seq, {}, [&](const DecodedTokens& tokens) {
+    at::Tensor hidden = tok_emb_(tokens.ids) + pos_emb_(cache.positions(tokens));
+    for (std::size_t i = 0; i < blocks_->size(); ++i) hidden = blocks_->at<GptBlock>(i).decode(hidden, tokens, cache);
+    return few_rows_linear(ln_f_(hidden.select(1, tokens.count() - 1)), head_weight());
+  });
 }
 
 std::string Gpt::describe() const {
   return "{\"sequence_length\": " + std::to_string(shape_.seq) + ", \"hidden_size\": " + std::to_string(shape_.d) +
          ", \"vocab_size\": " + std::to_string(shape_.vocab) + ", \"layers\": " + std::to_string(shape_.layers) +
-         ", \"heads\": " + std::to_string(shape_.heads) + ", " + kReadsPackedRows +
-         ", \"fused\": " + fused_layers(shape_) + ", \"pruned_shapes\": " + pruned_shapes(shape_) +
-         ", \"hf\": " + hf_names(shape_) + ", \"hf_linear\": " + opt_names(shape_) +
-         ", \"gguf\": " + gguf_names(shape_) + "}";
+         ", \"heads\": " + std::to_string(shape_.heads) + ", \"positions\": " + std::to_string(shape_.seq) +
+         ", \"ragged_decode\": true, " + kReadsPackedRows + ", \"fused\": " + fused_layers(shape_) +
+         ", \"pruned_shapes\": " + pruned_shapes(shape_) + ", \"hf\": " + hf_names(shape_) +
+         ", \"hf_linear\": " + opt_names(shape_) + ", \"gguf\": " + gguf_names(shape_) + "}";
 }
 
 }  // namespace capstan::models

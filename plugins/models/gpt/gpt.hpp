@@ -20,8 +20,10 @@ namespace capstan::models {
 class GptAttention : public torch::nn::Module {
  public:
   GptAttention(const GptShape& shape, std::size_t block);
-  /// With a cache the tokens attend to those in it, too; of `packed` rows to those of their document alone.
-  at::Tensor forward(const at::Tensor& hidden, KeyValueCache* cache = nullptr, const PackedRows* packed = nullptr);
+  /// Tokens of `packed` rows attend to those of their document alone.
+  at::Tensor forward(const at::Tensor& hidden, const PackedRows* packed = nullptr);
+  /// Of tokens that attend to those of the cache, too, and go behind them. `hidden`: [rows, tokens, d].
+  at::Tensor decode(const at::Tensor& hidden, const DecodedTokens& tokens, KeyValueCache& cache);
 
  private:
   std::size_t block_;
@@ -34,6 +36,7 @@ class GptMlp : public torch::nn::Module {
  public:
   GptMlp(const GptShape& shape, std::size_t block);
   at::Tensor forward(const at::Tensor& hidden);
+  at::Tensor decode(const at::Tensor& hidden, const DecodedTokens& tokens);
 
  private:
   torch::nn::Linear fc_, proj_;
@@ -43,7 +46,8 @@ class GptMlp : public torch::nn::Module {
 class GptBlock : public torch::nn::Module {
  public:
   GptBlock(const GptShape& shape, std::size_t block);
-  at::Tensor forward(const at::Tensor& hidden, KeyValueCache* cache = nullptr, const PackedRows* packed = nullptr);
+  at::Tensor forward(const at::Tensor& hidden, const PackedRows* packed = nullptr);
+  at::Tensor decode(const at::Tensor& hidden, const DecodedTokens& tokens, KeyValueCache& cache);
 
  private:
   torch::nn::LayerNorm ln1_;
@@ -64,7 +68,8 @@ class Gpt : public torch::nn::Module {
   std::string describe() const;
 
   using Cache = KeyValueCache;
-  /// `ids`: int64 [sequences, tokens], behind those of the cache. The result: [sequences, vocab].
+  /// `ids`: int64 [sequences, tokens], behind those of the cache, and -1 where a row has fewer. The result:
+  /// [rows that have tokens, vocab].
   at::Tensor decode(const at::Tensor& ids, Cache& cache);
 
  private:

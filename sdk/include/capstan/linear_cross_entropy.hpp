@@ -21,13 +21,18 @@ struct LinearCrossEntropyOptions {
 
 namespace sdk {
 
-/// Logits [..., vocabulary] of hidden [..., width] by weight [vocabulary, width], in their dtype.
-inline at::Tensor head_logits(const at::Tensor& hidden, const at::Tensor& weight,
-                              const LinearCrossEntropyOptions& options = {}) {
-  at::Tensor logits = at::linear(hidden, weight, options.bias.defined() ? std::optional(options.bias) : std::nullopt);
+/// Products of hidden states and a head's weight as logits: divided, and bounded.
+inline at::Tensor scaled_logits(at::Tensor logits, const LinearCrossEntropyOptions& options) {
   if (options.divisor != 1) logits = logits.div(options.divisor);
   if (options.softcap) logits = logits.div(*options.softcap).tanh().mul(*options.softcap);
   return logits;
+}
+
+/// Logits [..., vocabulary] of hidden [..., width] by weight [vocabulary, width], in their dtype.
+inline at::Tensor head_logits(const at::Tensor& hidden, const at::Tensor& weight,
+                              const LinearCrossEntropyOptions& options = {}) {
+  const auto bias = options.bias.defined() ? std::optional(options.bias) : std::nullopt;
+  return scaled_logits(at::linear(hidden, weight, bias), options);
 }
 
 /// The loss of all logits at once.

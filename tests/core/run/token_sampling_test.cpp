@@ -81,22 +81,32 @@ TEST(TokenSampling, TakesTheFirstOfTheLikeliestTokensAtTemperature0) {
 
 TEST(TokenSampling, DrawsByTheProbabilities) {
   constexpr int kDraws = 10000;
-  const TokenSampling sampling{.temperature = 0.9, .top_k = 5, .seed = 5};
-  std::vector<int> seen(kScores.size(), 0);
-  for (std::uint32_t position = 0; position < kDraws; ++position) {
-    ++seen[static_cast<std::size_t>(chosen_token(at::tensor(kScores), sampling, 0, position))];
-  }
-  const std::vector<double> wanted = probabilities(sampling);
-  double chi_squared = 0;
-  for (std::size_t i = 0; i < seen.size(); ++i) {
-    if (wanted[i] == 0) {
-      EXPECT_EQ(seen[i], 0) << i;
-      continue;
+  // What chi squared exceeds once in a thousand times, by the degrees of freedom.
+  const std::vector<double> bounds = {0, 10.83, 13.82, 16.27, 18.47, 20.52};
+  for (const TokenSampling& sampling :
+       std::vector<TokenSampling>{{.temperature = 1, .seed = 5},
+                                  {.temperature = 0.9, .top_k = 5, .seed = 5},
+                                  {.temperature = 1.7, .top_p = 0.85, .seed = 6},
+                                  {.temperature = 0.6, .top_k = 4, .top_p = 0.9, .seed = 7}}) {
+    std::vector<int> seen(kScores.size(), 0);
+    for (std::uint32_t position = 0; position < kDraws; ++position) {
+      ++seen[static_cast<std::size_t>(chosen_token(at::tensor(kScores), sampling, 0, position))];
     }
-    const double mean = wanted[i] * kDraws;
-    chi_squared += (seen[i] - mean) * (seen[i] - mean) / mean;
+    const std::vector<double> wanted = probabilities(sampling);
+    double chi_squared = 0;
+    std::size_t possible = 0;
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      if (wanted[i] == 0) {
+        EXPECT_EQ(seen[i], 0) << i;
+        continue;
+      }
+      ++possible;
+      const double mean = wanted[i] * kDraws;
+      chi_squared += (seen[i] - mean) * (seen[i] - mean) / mean;
+    }
+    EXPECT_LT(chi_squared, bounds.at(possible - 1)) << sampling.temperature;
+    EXPECT_EQ(possible<kScores.size(), sampling.top_k> 0 || sampling.top_p < 1);
   }
-  EXPECT_LT(chi_squared, 18.5);  // one in a thousand, of four degrees of freedom
 }
 
 TEST(TokenSampling, DependsOnSeedSequenceAndPositionAlone) {

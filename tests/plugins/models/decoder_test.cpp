@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/outer.h>
 #include <gmock/gmock.h>
 
@@ -397,6 +398,72 @@ TEST(Decoder, ContinuesSequencesAsItComputesThemWhole) {
   }
 }
 
+/// Rows of one call: the given tokens of each, -1 behind those of a shorter one.
+at::Tensor rows_of(const std::vector<at::Tensor>& rows) {
+  std::int64_t longest = 0;
+  for (const at::Tensor& row : rows) longest = std::max(longest, row.size(0));
+  const at::Tensor ids = at::full({static_cast<std::int64_t>(rows.size()), longest}, -1, at::kLong);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    ids.select(0, static_cast<std::int64_t>(i)).narrow(0, 0, rows[i].size(0)).copy_(rows[i]);
+  }
+  return ids;
+}
+
+TEST(Decoder, ContinuesSequencesOfDifferentLengthsAsEachAlone) {
+  const std::map<std::string, std::string> models = {
+      {"gemma2", R"({"sliding_window": 4})"},
+      {"gemma3_text", R"({"sliding_window": 4, "sliding_window_pattern": 2})"},
+      {"llama", R"({"attention_bias": true, "mlp_bias": true})"},
+      {"mistral", R"({"sliding_window": 5})"},
+      {"phi3", "{}"},
+      {"smollm3", R"({"no_rope_layer_interval": 2})"}};
+  const std::vector<std::int64_t> prompts = {2, 7, 4};
+  constexpr std::int64_t kSteps = 4, kCapacity = 12;
+  const at::NoGradGuard no_grad;
+  for (const auto& [type, more] : models) {
+    SCOPED_TRACE(type);
+    const Model model = filled(decoder(type, more));
+    EXPECT_TRUE(Decoding::takes_short_rows(model));
+    const at::Tensor text = batch_of(3, 12).tensors.at("input_ids");
+    const auto tokens = [&](std::size_t row, std::int64_t from, std::int64_t count) {
+      return text.select(0, static_cast<std::int64_t>(row)).narrow(0, from, count);
+    };
+    std::vector<std::vector<at::Tensor>> alone(prompts.size());
+    for (std::size_t row = 0; row < prompts.size(); ++row) {
+      Decoding decoding(model.decode_functions(), 1, kCapacity);
+      alone[row].push_back(decoding.logits(tokens(row, 0, prompts[row]).unsqueeze(0)));
+      for (std::int64_t step = 0; step < kSteps; ++step) {
+        alone[row].push_back(decoding.logits(tokens(row, prompts[row] + step, 1).unsqueeze(0)));
+      }
+    }
+
+    Decoding decoding(model.decode_functions(), 3, kCapacity);
+    // Two prompts at once, then one; the middle row ends after two steps.
+    const at::Tensor first = decoding.logits_of_rows(rows_of({tokens(0, 0, 2), tokens(1, 0, 7), tokens(2, 0, 0)}), 2);
+    EXPECT_TRUE(first.select(0, 0).equal(alone[0][0][0]));
+    EXPECT_TRUE(first.select(0, 1).equal(alone[1][0][0]));
+    const at::Tensor second = decoding.logits_of_rows(rows_of({tokens(0, 0, 0), tokens(1, 0, 0), tokens(2, 0, 4)}), 1);
+    EXPECT_TRUE(second.equal(alone[2][0]));
+    for (std::int64_t step = 0; step < kSteps; ++step) {
+      const std::int64_t middle = step < 2 ? 1 : 0;
+      const at::Tensor logits = decoding.logits_of_rows(
+          rows_of({tokens(0, 2 + step, 1), tokens(1, 7 + step, middle), tokens(2, 4 + step, 1)}), 2 + middle);
+      const auto at_step = static_cast<std::size_t>(step + 1);
+      EXPECT_TRUE(logits.select(0, 0).equal(alone[0][at_step][0])) << step;
+      if (middle > 0) {
+        EXPECT_TRUE(logits.select(0, 1).equal(alone[1][at_step][0])) << step;
+      }
+      EXPECT_TRUE(logits.select(0, 1 + middle).equal(alone[2][at_step][0])) << step;
+    }
+  }
+}
+
+TEST(Decoder, TakesSequencesOfOneLengthWhereFrequenciesDependOnIt) {
+  EXPECT_FALSE(Decoding::takes_short_rows(
+      decoder("phi3", R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 1, 2], "long_factor": [2, 3, 4]},
+                          "original_max_position_embeddings": 8})")));
+}
+
 TEST(Decoder, NamesWhatItCannotContinue) {
   const Model model = decoder("llama");
   Decoding decoding(model.decode_functions(), 2, 5);
@@ -408,6 +475,13 @@ TEST(Decoder, NamesWhatItCannotContinue) {
   EXPECT_THAT([&] { decoding.logits(ids.select(0, 0)); },
               ThrowsMessage<PluginError>("model 'decoder', decode: ids: got a Long tensor of shape [70]. They must be "
                                          "int64 [2, tokens] and not empty."));
+  EXPECT_THAT([&] { decoding.logits(at::full({2, 3}, -1, at::kLong)); },
+              ThrowsMessage<PluginError>("model 'decoder', decode: ids: has -1 in place of every token."));
+  const at::Tensor broken = ids.narrow(1, 0, 3).clone();
+  broken[1][0] = -1;
+  EXPECT_THAT([&] { decoding.logits(broken); },
+              ThrowsMessage<PluginError>("model 'decoder', decode: ids: row 1 has a token behind -1, which ends a "
+                                         "row."));
   Decoding too_long(model.decode_functions(), 2, 70);
   EXPECT_THAT(
       [&] { too_long.logits(ids.narrow(1, 0, 6)); },
@@ -433,7 +507,7 @@ TEST(Decoder, DescribesItself) {
 
   EXPECT_EQ(facts,
             Json::parse(R"({"sequence_length": 2048, "hidden_size": 24, "vocab_size": 50, "layers": 2, "heads": 4,
-    "reads": ["document_ids", "position_ids"],
+    "positions": 4096, "ragged_decode": true, "reads": ["document_ids", "position_ids"],
     "fused": {"model.layers.0.mlp.gate_up_proj": 2, "model.layers.0.self_attn.qkv_proj": 3,
               "model.layers.1.mlp.gate_up_proj": 2, "model.layers.1.self_attn.qkv_proj": 3}})"));
   EXPECT_EQ(hf.at("config").at("my_key"), Json::parse("[1, null]"));

@@ -214,7 +214,7 @@ TEST(Gpt, DescribesItself) {
   // What names elsewhere are good for is tested with the programs that read them.
   for (const char* elsewhere : {"hf", "hf_linear", "gguf"}) facts.erase(elsewhere);
   EXPECT_EQ(facts, Json::parse(R"({"sequence_length": 256, "hidden_size": 192, "vocab_size": 300, "layers": 1,
-    "heads": 6, "reads": ["document_ids", "position_ids"],
+    "heads": 6, "positions": 256, "ragged_decode": true, "reads": ["document_ids", "position_ids"],
     "fused": {"blocks.0.attn.qkv": 3}, "pruned_shapes": {
       "ff": [{"tensor": "blocks.0.mlp.fc.weight", "axis": 0, "per": 1}],
       "kept_heads": [{"tensor": "blocks.0.attn.proj.weight", "axis": 1, "per": 32}]}})"));
@@ -263,6 +263,28 @@ TEST(Gpt, ContinuesSequencesAsItComputesThemWhole) {
       logits = decoding.logits(ids.slice(1, 12 * call / calls, 12 * (call + 1) / calls));
     }
     EXPECT_NEAR(-logits.log_softmax(-1).gather(1, last.unsqueeze(1)).mean().item<double>(), loss, 1e-5) << calls;
+  }
+}
+
+TEST(Gpt, ContinuesSequencesOfDifferentLengthsAsEachAlone) {
+  const Model model = gpt(params({{"layers", 2}, {"d", 48}, {"heads", 3}, {"seq", 20}, {"init_seed", 3}}));
+  const torch::NoGradGuard no_grad;
+  EXPECT_TRUE(Decoding::takes_short_rows(model));
+  const auto ids = token_batch(excerpt(), 0, 2, 12).tensors.at("input_ids");
+  Decoding together(model.decode_functions(), 2, 12), first(model.decode_functions(), 1, 12),
+      second(model.decode_functions(), 1, 12);
+
+  const auto prompts = ids.slice(1, 0, 5).clone();
+  prompts[1].slice(0, 3).fill_(-1);
+  const auto begun = together.logits(prompts);
+  EXPECT_TRUE(begun[0].equal(first.logits(ids.slice(0, 0, 1).slice(1, 0, 5))[0]));
+  EXPECT_TRUE(begun[1].equal(second.logits(ids.slice(0, 1, 2).slice(1, 0, 3))[0]));
+  for (std::int64_t step = 0; step < 4; ++step) {
+    const auto next = at::cat({ids.slice(0, 0, 1).slice(1, 5 + step, 6 + step),  //
+                               ids.slice(0, 1, 2).slice(1, 3 + step, 4 + step)});
+    const auto logits = together.logits(next);
+    EXPECT_TRUE(logits[0].equal(first.logits(next.slice(0, 0, 1))[0])) << step;
+    EXPECT_TRUE(logits[1].equal(second.logits(next.slice(0, 1, 2))[0])) << step;
   }
 }
 
