@@ -46,6 +46,9 @@ const Json* member_of(const Json& object, const char* section, const char* key) 
   return around != nullptr ? around->find(key) : nullptr;
 }
 
+/// How many values of a configuration, and of a client state, become JSON: a small file can stand for any number.
+constexpr std::int64_t kMostOfDict = 8'000'000;
+
 Json saved_config(Reading& reading) {
   const auto config = reading.model_root().find("ds_config");
   Json json = Json::object();
@@ -55,9 +58,10 @@ Json saved_config(Reading& reading) {
     return json;
   }
   // Key by key: transformers sets steps_per_print to infinity, which JSON lacks.
+  std::int64_t left = kMostOfDict;
   for (const auto& [key, value] : config->members()) {
     std::string defect;
-    auto member = json_of(value, defect);
+    auto member = json_of(value, defect, &left);
     if (first_invalid_utf8(key)) {
       reading.note("a key of ds_config is left out: its name is not UTF-8.");
     } else if (member) {
@@ -71,10 +75,11 @@ Json saved_config(Reading& reading) {
 
 Json client_state(Reading& reading) {
   Json state = Json::object();
+  std::int64_t left = kMostOfDict;
   for (const auto& [name, value] : reading.model_root().members()) {
     if (std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end()) continue;
     std::string defect;
-    auto json = json_of(value, defect);
+    auto json = json_of(value, defect, &left);
     if (first_invalid_utf8(name)) {
       reading.note("a client state is left out: its name is not UTF-8.");
     } else if (json) {

@@ -204,14 +204,14 @@ class Reader {
     if (entry.is_tensor || !is_number(number)) return;
     const TorchFile file = open(entry.item);
     std::string defect;
-    auto value = json_of(TorchValue::root_of(file), defect);
+    auto value = json_of(TorchValue::root_of(file), defect, &left_);
     if (value) groups_[std::stoll(number.substr(0, 9))][entry.path.back()] = std::move(*value);
   }
 
   void add_client_state(const Entry& entry) {
     const TorchFile file = open(entry.item);
     std::string defect;
-    auto value = json_of(TorchValue::root_of(file), defect);
+    auto value = json_of(TorchValue::root_of(file), defect, &left_);
     if (!value || first_invalid_utf8(text_of(entry))) {
       return note("'" + text_of(entry) + "' cannot be read (" + (value ? "its name is not UTF-8" : defect) +
                   ") and is left out.");
@@ -307,6 +307,7 @@ class Reader {
   Json client_state_ = Json::object();
   std::vector<std::string> notes_;
   std::int64_t parts_ = 0;
+  std::int64_t left_ = 8'000'000;  // values that may still become JSON
   bool unnamed_ = false;
 };
 

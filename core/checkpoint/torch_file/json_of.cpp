@@ -1,5 +1,6 @@
 #include "core/checkpoint/torch_file/json_of.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -16,6 +17,10 @@ constexpr const char* kTooLarge = "it is too large or too deep";
 /// Makes JSON of a value, up to a number of items: a value may hold itself, or another one any number of times.
 class JsonMaker {
  public:
+  explicit JsonMaker(std::int64_t most) : most_(std::min(most, kMostItems)) {}
+
+  std::int64_t items() const { return std::min(items_, most_); }
+
   std::optional<Json> make(const TorchValue& value, int depth = 0) {
     if (depth > kDeepest) return refuse(kTooLarge);
     switch (value.kind()) {
@@ -59,7 +64,7 @@ class JsonMaker {
     const Pickle& pickle = value.file().pickle();
     for (const Pickle::Id id : pickle.items(value.id())) {
       items_ += 1 + static_cast<std::int64_t>((value.path().size() + pickle.text(id).size()) / kBytesOfItem);
-      if (items_ > kMostItems) return false;
+      if (items_ > most_) return false;
     }
     return true;
   }
@@ -104,7 +109,7 @@ class JsonMaker {
     // A tensor without elements still has lists in all dimensions before the one of size 0.
     for (std::int64_t lists = 1; const std::int64_t size : values.sizes()) {
       lists *= size;
-      if ((items_ += lists) > kMostItems) return refuse(kTooLarge);
+      if ((items_ += lists) > most_) return refuse(kTooLarge);
     }
     value.verify();
     return numbers(values);
@@ -125,16 +130,18 @@ class JsonMaker {
     return list;
   }
 
+  std::int64_t most_;  // items
   std::int64_t items_ = 0;
   std::string defect_;
 };
 
 }  // namespace
 
-std::optional<Json> json_of(const TorchValue& value, std::string& defect) {
-  JsonMaker maker;
+std::optional<Json> json_of(const TorchValue& value, std::string& defect, std::int64_t* left) {
+  JsonMaker maker(left != nullptr ? *left : kMostItems);
   auto made = maker.make(value);
   defect = maker.defect();
+  if (left != nullptr) *left -= maker.items();
   return made;
 }
 
