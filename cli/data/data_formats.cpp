@@ -99,9 +99,11 @@ void read_row_bytes(const std::string& path, const std::string& format, const To
   TokenOptions whole = options;
   whole.end_token = -1;
   Feed feed(whole, sink);
-  const RowOptions rows{.columns = {options.key}, .on_progress = [&](std::uint64_t) {
-                          if (options.on_chunk) options.on_chunk();
-                        },
+  const RowOptions rows{.columns = {options.key},
+                        .on_progress =
+                            [&](std::uint64_t) {
+                              if (options.on_chunk) options.on_chunk();
+                            },
                         .range = options.range};
   read_json_rows(path, format, rows, [&](const Json& row) {
     if (const std::string* text = text_of_row(row, options.key)) {
@@ -251,8 +253,8 @@ bool is_record(const fs::path& path) {
 /// Whether a file or folder is of a result that a command has not finished: it is not yet what is read.
 bool is_unfinished_result(const fs::path& path) {
   const fs::path of = path.stem();
-  const bool is_result = of.extension() == ".bin" || of.extension() == ".idx" || of.extension() == ".sizes" ||
-                         of.extension() == ".loss";
+  const bool is_result =
+      of.extension() == ".bin" || of.extension() == ".idx" || of.extension() == ".sizes" || of.extension() == ".loss";
   return path.extension() == ".parts" || (path.extension() == ".part" && is_result);
 }
 

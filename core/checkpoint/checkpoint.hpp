@@ -63,17 +63,18 @@ std::string tag_named(const std::filesystem::path& dir, const std::string& tag);
 /// The tag of a checkpoint as the command line names it: the latest one where it names none. Throws RuntimeFault.
 std::string tag_of(const CheckpointName& name);
 
-/// Reads and verifies all of a checkpoint, Capstan's, DeepSpeed's (deepspeed/) or torch's (torch_dcp/): presence, sizes,
-/// checksums. Throws RuntimeFault naming the file, the tensor and what is wrong. Tensors are mapped from the file where
-/// possible and must be copied to be written.
+/// Reads and verifies all of a checkpoint, Capstan's, DeepSpeed's (deepspeed/) or torch's (torch_dcp/): presence,
+/// sizes, checksums. Throws RuntimeFault naming the file, the tensor and what is wrong. Tensors are mapped from the
+/// file where possible and must be copied to be written.
 CheckpointContents read_checkpoint(const std::filesystem::path& dir, const std::string& tag);
 
 /// The parameters that a run trains: a list of names a parameter group, in the order of the model.
 using TrainedNames = std::vector<std::vector<std::string>>;
 
-/// Reads the part of one of several processes: the bytes of tensors that `takes` is false for are not read. Their values
-/// stand unverified in what is returned, or on the meta device, and must not be used. `trained`: to whom the states of an optimizer belong
-/// where the checkpoint has no names for them, as those of DeepSpeed at ZeRO stage 0; empty: such states are left out.
+/// Reads the part of one of several processes: the bytes of tensors that `takes` is false for are not read. Their
+/// values stand unverified in what is returned, or on the meta device, and must not be used. `trained`: to whom the
+/// states of an optimizer belong where the checkpoint has no names for them, as those of DeepSpeed at ZeRO stage 0;
+/// empty: such states are left out.
 CheckpointContents read_checkpoint(const std::filesystem::path& dir, const std::string& tag,
                                    const std::function<bool(const CheckpointTensor&)>& takes,
                                    const TrainedNames& trained = {});

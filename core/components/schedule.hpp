@@ -23,8 +23,8 @@ class Schedule {
   /// The rate that update `update_index` of a group uses.
   double rate(std::int64_t update_index, std::uint32_t group) const;
 
-  /// Makes update `update_index` of the run the schedule's first one; 0 in a new engine. Negative: the schedule is ahead
-  /// of the run.
+  /// Makes update `update_index` of the run the schedule's first one; 0 in a new engine. Negative: the schedule is
+  /// ahead of the run.
   void begin_at(std::int64_t update_index) { begins_at_ = update_index; }
   std::int64_t begins_at() const { return begins_at_; }
 

@@ -130,8 +130,7 @@ class Engine {
   /// they are; a tensor of another shape is refused all the same. Without `optimizer_states` the masters are those of
   /// the checkpoint, whatever optimizer it was saved with, and all states begin as those of a new run.
   Json load_checkpoint(const std::string& dir, const std::string& tag = "",
-                       const std::function<void(const Json& client_state)>& check = nullptr,
-                       LoadOptions options = {});
+                       const std::function<void(const Json& client_state)>& check = nullptr, LoadOptions options = {});
   /// Copies all that a checkpoint holds into this process's segments in shared memory, from which other processes, of
   /// whatever number and ZeRO stage, go on when some are lost. A thread copies beside the next forward and backward;
   /// the update that follows waits for it, as do functions that change values; only what forward changes is copied

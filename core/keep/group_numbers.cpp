@@ -7,7 +7,9 @@
 namespace capstan {
 
 void Keep::check_group_numbers(const SavedRun& saved, const std::string& where) const {
-  if (!parts_.optimizer || !saved.options.optimizer_states || !saved.group_numbers || saved.group_numbers->size() != parts_.groups.size()) return;
+  if (!parts_.optimizer || !saved.options.optimizer_states || !saved.group_numbers ||
+      saved.group_numbers->size() != parts_.groups.size())
+    return;
   for (std::size_t i = 0; i < parts_.groups.size(); ++i) {
     for (const auto& [name, values] : (*saved.group_numbers)[i]) {
       try {

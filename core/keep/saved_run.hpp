@@ -40,8 +40,8 @@ struct SavedRun {
   std::optional<std::vector<ParameterGroups::Written>> group_numbers;
   std::optional<Component> optimizer, scheduler;
   std::int64_t schedule_begins_at = 0;  // the update that is the schedule's first one
-  Json observers = Json::object();     // texts, by state_key()
-  Json compressions = Json::object();  // texts, by state_key()
+  Json observers = Json::object();      // texts, by state_key()
+  Json compressions = Json::object();   // texts, by state_key()
   std::optional<Sampler::Saved> sampler;
   std::map<std::string, at::Tensor> generators;  // rank 0's states of the generators as bytes, by device
 };

@@ -25,8 +25,8 @@ struct PretrainedModel {
 /// is neither, a config.json that is missing, larger than 1 MiB or not an object, packed weights.
 PretrainedModel read_pretrained(const std::string& path);
 
-/// The config.json of transformers that capstan.model of a configuration holds; null where the model is built in another
-/// way.
+/// The config.json of transformers that capstan.model of a configuration holds; null where the model is built in
+/// another way.
 const Json* pretrained_config(const Json& configuration);
 
 /// A key, as a path with dots, and its two values as JSON; a value that is not there is "nothing".

@@ -15,7 +15,8 @@ namespace capstan {
 /// one.
 class ModelText {
  public:
-  /// Of a folder with tokenizer.json, tokenizer.model or *.tiktoken, of that file, or of a GGUF file. Throws RuntimeFault naming the file.
+  /// Of a folder with tokenizer.json, tokenizer.model or *.tiktoken, of that file, or of a GGUF file. Throws
+  /// RuntimeFault naming the file.
   explicit ModelText(const std::filesystem::path& path);
   /// Of files by their names, a tokenizer's or metadata.gguf among them. `where`: for messages. Throws RuntimeFault.
   ModelText(const std::map<std::string, std::string>& files, const std::string& where);

@@ -38,8 +38,7 @@ AttentionInputs DecoderLayers::inputs(bool windowed, const Places& places, at::S
   const auto& [queries, keys, span, length] = places;
   AttentionInputs inputs{rotary(windowed).table(queries, length, shape_.rotary_in_fp32 ? at::kFloat : dtype), {}};
   const bool cuts = windowed && span >= shape_.window;
-  const bool continues = queries.size(1) > 1 && queries.size(1) < keys.size(1);
-  if (!cuts && !continues && !shape_.explicit_attention) return inputs;
+  if (!cuts && !shape_.explicit_attention) return inputs;
   const at::Tensor distance = queries.unsqueeze(-1) - keys.unsqueeze(-2);
   const at::Tensor seen = distance >= 0;
   inputs.mask = (cuts ? seen.logical_and(distance < shape_.window) : seen).unsqueeze(1);

@@ -80,9 +80,12 @@ TEST(Decoding, RefusesLogitsOfAnotherFormAndPassesOnTheModelsText) {
   EXPECT_THAT(decode_once, ThrowsMessage<PluginError>("model 'fake', decode: must give floating-point logits of shape "
                                                       "[2, vocab_size], got no tensor."));
   fake.logits = at::zeros({2, 7});
-  EXPECT_THAT([&] { decoding.logits_of_rows(at::zeros({2, 3}, at::kLong), 1); },
-              ThrowsMessage<PluginError>("model 'fake', decode: must give floating-point logits of shape [1, "
-                                         "vocab_size], got [2, 7]."));
+  EXPECT_THAT(
+      [&] {
+        decoding.logits_of_rows(at::zeros({2, 3}, at::kLong), 1);
+      },
+      ThrowsMessage<PluginError>("model 'fake', decode: must give floating-point logits of shape [1, "
+                                 "vocab_size], got [2, 7]."));
   fake.error = "has no room.";
   EXPECT_THAT(decode_once, ThrowsMessage<PluginError>("model 'fake', decode: has no room."));
 }

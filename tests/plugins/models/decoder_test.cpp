@@ -475,8 +475,11 @@ TEST(Decoder, NamesWhatItCannotContinue) {
   EXPECT_THAT([&] { decoding.logits(ids.select(0, 0)); },
               ThrowsMessage<PluginError>("model 'decoder', decode: ids: got a Long tensor of shape [70]. They must be "
                                          "int64 [2, tokens] and not empty."));
-  EXPECT_THAT([&] { decoding.logits(at::full({2, 3}, -1, at::kLong)); },
-              ThrowsMessage<PluginError>("model 'decoder', decode: ids: has -1 in place of every token."));
+  EXPECT_THAT(
+      [&] {
+        decoding.logits(at::full({2, 3}, -1, at::kLong));
+      },
+      ThrowsMessage<PluginError>("model 'decoder', decode: ids: has -1 in place of every token."));
   const at::Tensor broken = ids.narrow(1, 0, 3).clone();
   broken[1][0] = -1;
   EXPECT_THAT([&] { decoding.logits(broken); },

@@ -170,8 +170,8 @@ inline std::string with_texts(std::string text, const std::string& member,
 /// text a type `Cache(std::int64_t sequences, std::int64_t capacity)` with
 /// `at::Tensor decode(const at::Tensor& ids, Cache&)`: `ids` are int64 [sequences, tokens], the tokens behind those
 /// that the cache has seen, and the result are the logits of the token that follows, [sequences, vocab_size]. With the
-/// fact "ragged_decode": true, decode also takes rows of different lengths, which end with -1 in the place of tokens, and
-/// gives logits for the rows that have tokens, [those rows, vocab_size].
+/// fact "ragged_decode": true, decode also takes rows of different lengths, which end with -1 in the place of tokens,
+/// and gives logits for the rows that have tokens, [those rows, vocab_size].
 template <class M>
 class ModuleModel {
  public:
