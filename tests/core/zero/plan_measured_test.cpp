@@ -184,6 +184,15 @@ INSTANTIATE_TEST_SUITE_P(Stages, Planned,
                                          Case{2, 1, kBf16SummedInFp32}, Case{2, 2, kBf16}, Case{2, 3, ""},
                                          Case{2, 3, kBf16}, Case{4, 2, ""}, Case{4, 2, kBf16}));
 
+constexpr const char* kBf16Masters = R"(, "bf16": {"enabled": true, "bf16_master_weights_and_grads": true})";
+constexpr const char* kAllBf16 =
+    R"(, "bf16": {"enabled": true, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true})";
+constexpr const char* kAllBf16AtRandom = R"(, "capstan": {"precision": {"stochastic_rounding": true}},
+    "bf16": {"enabled": true, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true})";
+
+INSTANTIATE_TEST_SUITE_P(LowPrecisionMasters, Planned,
+                         testing::Values(Case{1, 0, kBf16Masters}, Case{2, 2, kAllBf16}, Case{2, 3, kAllBf16AtRandom}));
+
 constexpr const char* kLittleKept = R"(, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 1600000)";
 constexpr const char* kSomeKept = R"(, "stage3_max_reuse_distance": 20000000, "stage3_max_live_parameters": 15000000)";
 constexpr const char* kPersistent =

@@ -112,6 +112,17 @@ const Setting kSettings[] = {
       "gradient_accumulation_steps=2"},
      2,
      5e-3},
+    {"bf16_masters_at_random_stage2",
+     {"bf16.enabled=true", "bf16.bf16_master_weights_and_grads=true", "bf16.bf16_optimizer_states=true",
+      "capstan.precision.stochastic_rounding=true", "zero_optimization.stage=2"},
+     2,
+     5e-3},
+    {"fp16_masters_offloaded",
+     {"fp16.enabled=true", "fp16.fp16_master_weights_and_grads=true", "zero_optimization.stage=3",
+      R"(zero_optimization.offload_optimizer={"device": "cpu"})",
+      R"(zero_optimization.offload_param={"device": "cpu"})", "zero_optimization.stage3_param_persistence_threshold=0"},
+     1,
+     5e-3},
     {"activation_checkpointing",
      {"activation_checkpointing.number_checkpoints=2", "activation_checkpointing.cpu_checkpointing=true"}},
     {"observers",
@@ -219,7 +230,7 @@ class EmulatedTraffic : public EmulatedTraining {};
 
 TEST_P(EmulatedTraffic, IsGradientsDownAndParametersUp) {
   constexpr long kParameters = 875'264, kLittle = 20'000;  // of gpt:tiny; batches, losses, norms
-  const long bytes = GetParam().name == "bf16" ? 2 : 4;    // of gradients and of what forward computes with
+  const long bytes = GetParam().name == "fp32" ? 4 : 2;    // of gradients and of what forward computes with
   const Outcome few = train("emulated", kSteps), more = train("emulated", 2 * kSteps);
   ASSERT_EQ(few.exit_code, 0) << few.err;
   ASSERT_EQ(more.exit_code, 0) << more.err;
@@ -231,6 +242,7 @@ TEST_P(EmulatedTraffic, IsGradientsDownAndParametersUp) {
 const Setting kTrafficSettings[] = {
     {"fp32", {"optimizer.type=Lamb"}},
     {"bf16", {"optimizer.type=Lamb", "bf16.enabled=true"}},
+    {"bf16_masters", {"optimizer.type=Lamb", "bf16.enabled=true", "bf16.bf16_master_weights_and_grads=true"}},
 };
 INSTANTIATE_TEST_SUITE_P(Settings, EmulatedTraffic, testing::ValuesIn(kTrafficSettings),
                          [](const auto& info) { return info.param.name; });
