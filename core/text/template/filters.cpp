@@ -2,11 +2,13 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <limits>
 #include <map>
 #include <optional>
 
+#include "core/errors.hpp"
 #include "core/text/template/builtins.hpp"
 #include "core/text/template/limits.hpp"
 #include "core/text/template/run.hpp"
@@ -29,11 +31,38 @@ Value call_method(const Value& value, const char* name, const Arguments& argumen
   return method_of(value.text(), name).function()(arguments);
 }
 
+/// JSON with the characters outside of printable ASCII, which its strings alone may have, as \\uXXXX.
+std::string escaped_json(const std::string& json) {
+  std::string out;
+  const auto append = [&out](std::uint32_t unit) {
+    char text[8];
+    std::snprintf(text, sizeof text, "\\u%04x", unit);
+    out += text;
+  };
+  tokenizer::each_character(json, [&](char32_t character) {
+    if (character < 0x7F) {
+      out += static_cast<char>(character);
+    } else if (character < 0x10000) {
+      append(character);
+    } else {
+      append(0xD800 + ((character - 0x10000) >> 10));
+      append(0xDC00 + ((character - 0x10000) & 0x3FF));
+    }
+  });
+  return out;
+}
+
+/// Reads JSON, as the filter of that name in llama.cpp does.
+Value from_json(const Value& value, const Arguments& /*of*/) {
+  try {
+    return Value::of(Json::parse(value.string()));
+  } catch (const ConfigError& error) {
+    throw TemplateError(std::string("the filter 'from_json' is given a text that is not JSON: ") + error.what());
+  }
+}
+
 Value as_json(const Value& value, const Arguments& of) {
   JsonStyle style;
-  if (of.get(0, "ensure_ascii").truth()) {
-    throw TemplateError("the filter 'tojson' writes characters as they are: ensure_ascii=true is not supported.");
-  }
   const Value indent = of.get(1, "indent"), separators = of.get(2, "separators");
   if (!indent.is_undefined() && !indent.is_none()) {
     if (indent.integer() < 0 || indent.integer() > 100) throw TemplateError("the indent of tojson must be 0 to 100.");
@@ -47,6 +76,7 @@ Value as_json(const Value& value, const Arguments& of) {
   }
   style.sorts_keys = of.get(3, "sort_keys").truth();
   std::string text = to_json(value, style);
+  if (of.get(0, "ensure_ascii").truth()) text = escaped_json(text);
   check_size(text.size());
   return text;
 }
@@ -144,8 +174,10 @@ Arguments behind(const Arguments& arguments, std::size_t first) {
 
 Value mapped(const Value& value, const Arguments& of) {
   List results;
+  if (!value.truth()) return results;
   const Value attribute = of.positional.empty() ? of.get(0, "attribute") : Value();
   const Value otherwise = of.positional.empty() ? of.get(1, "default") : Value();
+  if (!attribute.is_undefined()) of.check("the filter 'map'", {"attribute", "default"});
   for (const Value& item : value.items()) {
     if (!attribute.is_undefined()) {
       results.push_back(or_else(path_of(item, attribute.text()), otherwise));
@@ -160,7 +192,10 @@ Value mapped(const Value& value, const Arguments& of) {
 Value chosen(const Value& value, const Arguments& of, bool by_attribute, bool wanted) {
   const std::size_t place = by_attribute ? 1 : 0;
   const bool has_test = of.positional.size() > place;
+  if (!has_test && by_attribute) of.check("the filters 'selectattr' and 'rejectattr'", {"attribute"});
+  if (!has_test && !by_attribute) of.check("the filters 'select' and 'reject'", {});
   List kept;
+  if (!value.truth()) return kept;
   for (const Value& item : value.items()) {
     const Value looked_at = by_attribute ? path_of(item, of.get(0, "attribute").text()) : item;
     const bool passes =
@@ -189,7 +224,8 @@ std::optional<std::int64_t> integer_in(const Value& value, std::int64_t base) {
   if (minus || text.starts_with('+')) text.erase(0, 1);
   const char* prefix = base == 2 ? "0b" : base == 8 ? "0o" : base == 16 ? "0x" : nullptr;
   if (prefix != nullptr && text.starts_with(prefix)) text.erase(0, 2);
-  if (!text.starts_with('-')) text.insert(0, minus ? "-" : "");
+  if (text.starts_with('-')) return std::nullopt;
+  if (minus) text.insert(0, "-");
   std::int64_t number = 0;
   const char* end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, number, static_cast<int>(base));
@@ -296,6 +332,7 @@ const std::map<std::string, Filter>& filters() {
       {"default", kDefault},
       {"d", kDefault},
       {"join", {joined, {"d", "attribute"}}},
+      {"from_json", {from_json, {}}},
       {"items", {items_of, {}}},
       {"indent", {indented, {"width", "first", "blank"}}},
       {"sort", {sorted, {"reverse", "case_sensitive", "attribute"}}},

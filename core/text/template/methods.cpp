@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 
 #include "core/text/template/builtins.hpp"
 #include "core/text/template/limits.hpp"
@@ -145,10 +146,46 @@ Value split_lines(const std::string& text, const Arguments& of) {
   return lines;
 }
 
+/// str.format() of Python, without conversions and format specifications.
+Value format(const std::string& text, const Arguments& of) {
+  std::string out;
+  std::size_t next = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char character = text[at];
+    if (character != '{' && character != '}') {
+      out += character;
+      continue;
+    }
+    if (text.compare(at + 1, 1, &character, 1) == 0) {
+      out += character;
+      ++at;
+      continue;
+    }
+    const std::size_t end = text.find('}', at);
+    if (character == '}' || end == std::string::npos) {
+      throw TemplateError(std::string("the text that 'format' is called on has a single '") + character + "'.");
+    }
+    const std::string field = text.substr(at + 1, end - at - 1);
+    const bool is_place = field.size() < 10 && field.find_first_not_of("0123456789") == std::string::npos;
+    std::size_t place = of.positional.size();
+    if (field.empty()) {
+      place = next++;
+    } else if (is_place) {
+      place = static_cast<std::size_t>(std::stol(field));
+    }
+    const Value value = is_place ? of.get(place, "") : of.get(of.positional.size(), field);
+    if (value.is_undefined()) throw TemplateError("the method 'format' is given no value for '{" + field + "}'.");
+    out += value.text();
+    check_size(out.size());
+    at = end;
+  }
+  return out;
+}
+
 template <class Function>
 struct Method {
   Function call;
-  std::vector<std::string_view> parameters;
+  std::optional<std::vector<std::string_view>> parameters;  // none: any arguments
 };
 template <class Function>
 using Methods = std::map<std::string, Method<Function>>;
@@ -156,28 +193,30 @@ using Methods = std::map<std::string, Method<Function>>;
 const Methods<StringMethod>& string_methods() {
   static const Methods<StringMethod> all = {
       {"strip",
-       {[](const std::string& text, const Arguments& of) { return strip_with(text, of, true, true); }, {"chars"}}},
+       {[](const std::string& text, const Arguments& of) { return strip_with(text, of, true, true); }, {{"chars"}}}},
       {"lstrip",
-       {[](const std::string& text, const Arguments& of) { return strip_with(text, of, true, false); }, {"chars"}}},
+       {[](const std::string& text, const Arguments& of) { return strip_with(text, of, true, false); }, {{"chars"}}}},
       {"rstrip",
-       {[](const std::string& text, const Arguments& of) { return strip_with(text, of, false, true); }, {"chars"}}},
-      {"split", {split, {"sep", "maxsplit"}}},
-      {"replace", {replace, {"old", "new", "count"}}},
+       {[](const std::string& text, const Arguments& of) { return strip_with(text, of, false, true); }, {{"chars"}}}},
+      {"split", {split, {{"sep", "maxsplit"}}}},
+      {"replace", {replace, {{"old", "new", "count"}}}},
       {"startswith",
-       {[](const std::string& text, const Arguments& of) { return has_end(text, of, true); }, {"prefix"}}},
-      {"endswith", {[](const std::string& text, const Arguments& of) { return has_end(text, of, false); }, {"prefix"}}},
+       {[](const std::string& text, const Arguments& of) { return has_end(text, of, true); }, {{"prefix"}}}},
+      {"endswith",
+       {[](const std::string& text, const Arguments& of) { return has_end(text, of, false); }, {{"prefix"}}}},
       {"lower", {[](const std::string& text, const Arguments&) { return Value(tokenizer::lower_case(text)); }, {}}},
       {"upper", {[](const std::string& text, const Arguments&) { return Value(tokenizer::upper_case(text)); }, {}}},
       {"title", {[](const std::string& text, const Arguments&) { return Value(with_capitals(text, true)); }, {}}},
       {"capitalize", {[](const std::string& text, const Arguments&) { return Value(with_capitals(text, false)); }, {}}},
-      {"find", {find, {"sub"}}},
-      {"count", {count, {"sub"}}},
-      {"splitlines", {split_lines, {"keepends"}}},
+      {"find", {find, {{"sub"}}}},
+      {"format", {format, std::nullopt}},
+      {"count", {count, {{"sub"}}}},
+      {"splitlines", {split_lines, {{"keepends"}}}},
       {"join",
        {[](const std::string& text, const Arguments& of) {
           return apply_filter("join", of.get(0, "iterable"), {.positional = {text}, .named = {}});
         },
-        {"iterable"}}}};
+        {{"iterable"}}}}};
   return all;
 }
 
@@ -191,7 +230,7 @@ const Methods<DictMethod>& dict_methods() {
           if (found != dict.end()) return found->second;
           return otherwise.is_undefined() ? Value::none() : otherwise;
         },
-        {"key", "default"}}},
+        {{"key", "default"}}}},
       {"items", {[](const Dict& dict, const Arguments&) { return apply_filter("items", dict, {}); }, {}}},
       {"keys", {[](const Dict& dict, const Arguments&) { return Value(Value(dict).items()); }, {}}},
       {"values",
@@ -211,7 +250,7 @@ Value bound(const Methods<Function>& methods, const std::string& name, Contents 
   const auto found = methods.find(name);
   if (found == methods.end()) return {};
   return Value(capstan::text_template::Function([&method = found->second, name, contents](const Arguments& of) {
-    of.check("the method '" + name + "'", method.parameters);
+    if (method.parameters) of.check("the method '" + name + "'", *method.parameters);
     return method.call(contents(), of);
   }));
 }

@@ -140,8 +140,11 @@ TEST(Templates, NameTheLineOfWhatIsWrong) {
             "chat:1: the method 'split' takes at most 2 arguments, and the template gives 3.");
   EXPECT_EQ(error_of("{{ 1 is odd(2) }}"),
             "chat:1: the test 'odd' takes at most 0 arguments, and the template gives 1.");
-  EXPECT_EQ(error_of("{{ 1 | tojson(true) }}"),
-            "chat:1: the filter 'tojson' writes characters as they are: ensure_ascii=true is not supported.");
+  EXPECT_EQ(error_of("{{ '{} {}'.format(1) }}"), "chat:1: the method 'format' is given no value for '{}'.");
+  EXPECT_EQ(error_of("{{ '{0' | format }}"), "chat:1: the filter 'format' is not supported.");
+  EXPECT_EQ(error_of("{{ '[1' | from_json }}").substr(0, 63),
+            "chat:1: the filter 'from_json' is given a text that is not JSON");
+  EXPECT_EQ(rendered("{{ ('{\"a\": [1, 2]}' | from_json).a | sum }}"), "3");
   EXPECT_EQ(error_of("\n\n{{ x.y }}"), "chat:3: 'y' is asked of a value that is not defined.");
   EXPECT_EQ(error_of("\n{% if true %}\n{{ 1 + 'a' }}{% endif %}"),
             "chat:3: '+' has no meaning for values of type int and str.");
