@@ -81,7 +81,7 @@ std::string params_note(const Json& params) {
 ExportReport write_pretrained_gguf(const ExportArguments& arguments, CompressedWeights& weights,
                                    const SavedModel& model, const Json& config, const CheckpointContents& contents) {
   NamesElsewhere names = gguf_names(hf_format(model.facts, model.name), config);
-  ExportedTokenizer tokenizer = exported_tokenizer(carried_files_of(contents), names.facts);
+  ExportedTokenizer tokenizer = exported_tokenizer(carried_files_of(contents), config, names.facts);
   for (const auto& [key, value] : tokenizer.facts.as_object()) names.facts[key] = value;
   ExportReport report =
       export_gguf(weights, names, arguments.out, {arguments.dtype == "q8_0", tokenizer.entries, rope_divisors(config)});

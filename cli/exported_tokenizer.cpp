@@ -42,13 +42,18 @@ bool keep_entries(ExportedTokenizer& made) {
 
 }  // namespace
 
-ExportedTokenizer exported_tokenizer(CarriedFiles files, const Json& facts) {
+ExportedTokenizer exported_tokenizer(CarriedFiles files, const Json& model_config, const Json& facts) {
   ExportedTokenizer made;
   made.files = std::move(files);
   if (keep_entries(made)) return made;
-  const std::map<std::string, std::string> texts = texts_of(made.files);
+  std::map<std::string, std::string> texts = texts_of(made.files);
+  texts["config.json"] = model_config.dump();
   const tokenizer::TokenizerFiles of(texts, kWhere);
   std::string missing = "The model came without a tokenizer.";
+  for (const char* name : {"vocab.json", "vocab.txt", "merges.txt"}) {
+    if (!texts.contains(name)) continue;
+    missing = std::string("The model's tokenizer is left out: it has ") + name + " and no tokenizer.json.";
+  }
   try {
     if (const std::optional<std::string> name = of.tokens()) {
       const Json config = of.config();

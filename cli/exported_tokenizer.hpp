@@ -21,7 +21,8 @@ struct ExportedTokenizer {
 };
 
 /// The tokenizer and chat template of a checkpoint's files. Those of a GGUF file stay as they are; those of a folder
-/// are translated, or, with a warning, left out where llama.cpp has no equal. `facts`: the model's metadata.
-ExportedTokenizer exported_tokenizer(CarriedFiles files, const Json& facts);
+/// are translated, or, with a warning, left out where llama.cpp has no equal. `model_config`: config.json of the model,
+/// `facts`: its metadata.
+ExportedTokenizer exported_tokenizer(CarriedFiles files, const Json& model_config, const Json& facts);
 
 }  // namespace capstan::cli

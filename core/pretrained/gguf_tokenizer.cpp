@@ -10,6 +10,7 @@
 #include "core/errors.hpp"
 #include "core/pretrained/gguf_word_splits.hpp"
 #include "core/text/sentence_pieces.hpp"
+#include "core/text/tokenizer/field.hpp"
 #include "core/text/utf8.hpp"
 
 namespace capstan {
@@ -75,7 +76,7 @@ class Reader {
     return all;
   }
 
-  /// A number for each of so many tokens: float32, or int32 in files of RWKV's kind; zeros where the file has none.
+  /// A number for each of so many tokens: float32; zeros where the file has none.
   std::vector<float> scores(std::size_t tokens) const {
     constexpr const char* kKey = "tokenizer.ggml.scores";
     std::vector<float> all(tokens, 0.0F);
@@ -104,7 +105,7 @@ class Reader {
     return std::string(entry->value.substr(kArrayHead));
   }
 
-  /// The number of a token under a key; -1 where the key is not there.
+  /// The number of a token under a key; `otherwise` where the key is not there.
   std::int64_t id(const char* key, std::size_t tokens, std::int64_t otherwise) const {
     const GgufEntry* entry = header_.find(key);
     if (entry == nullptr) return otherwise < static_cast<std::int64_t>(tokens) ? otherwise : -1;
@@ -241,6 +242,9 @@ class GgufVocabulary {
     pieces.has_merges = kind_ == "llama";
     const std::vector<float> scores = reader_.scores(texts_.size());
     for (std::size_t id = 0; id < texts_.size(); ++id) {
+      if (texts_[id].size() > tokenizer::Field::kLongestToken) {
+        reader_.fail("tokenizer.ggml.tokens[" + std::to_string(id) + "] is longer than 2,000 bytes.");
+      }
       pieces.pieces.push_back({std::string(texts_[id]), scores[id], kinds_[id]});
       pieces.has_bytes = pieces.has_bytes || kinds_[id] == TokenKind::kByte;
     }

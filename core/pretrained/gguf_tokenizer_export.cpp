@@ -151,7 +151,12 @@ class Translation {
     for (const Field& step : steps_of(file_, "pre_tokenizer", "pretokenizers")) {
       const std::string& type = step.at("type").text();
       if (type == "Metaspace" && !marks && !step.flag("split", true)) {
-        const std::string scheme = step.text("prepend_scheme", "always");
+        if (step.text("replacement", kSpaceMark) != kSpaceMark) {
+          refuse("llama.cpp has no equal of its pre_tokenizer, Metaspace with another replacement than U+2581.");
+        }
+        // Older files have add_prefix_space in place of prepend_scheme.
+        const std::string scheme =
+            step.text("prepend_scheme", step.flag("add_prefix_space", true) ? "always" : "never");
         prefixes = scheme != "never";
         marks = true;
         if (prefixes) {
@@ -160,7 +165,7 @@ class Translation {
               "own tokenizer where the text has none" +
               std::string(scheme == "first" ? ", and before the first part alone." : "."));
         }
-      } else if (type != "Split" || !marks) {  // which finds no space any more
+      } else if (type != "Split" || !marks || step.at("pattern").text("String", "") != " ") {  // no space is left
         refuse("llama.cpp has no equal of its pre_tokenizer, " + type + ".");
       }
     }
@@ -171,6 +176,9 @@ class Translation {
   void put_sentence_pieces(const Field& model) {
     if (!model.flag("byte_fallback", false)) {
       refuse("it has no tokens for bytes (byte_fallback), which llama.cpp needs.");
+    }
+    for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+      if (!model.text(affix, "").empty()) refuse(std::string("llama.cpp has no equal of its ") + affix + ".");
     }
     const bool prefixes = prefix_of_spaces();
     made_.facts["tokenizer.ggml.pre"] = "default";

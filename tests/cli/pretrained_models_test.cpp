@@ -223,9 +223,11 @@ TEST_F(PretrainedModels, OfEveryArchitectureAreTheSameInLlamaCpp) {
   const ProcessResult made = of_python("make");
   ASSERT_EQ(made.exit_code, 0) << made.err;
   write_config("config.json", "0.0");  // a step of rate 0 changes no weight
+  std::vector<std::string> names;      // of the folders, before checkpoints stand beside them
   for (const auto& entry : fs::directory_iterator(folder_.path())) {
-    if (!entry.is_directory()) continue;
-    const std::string name = entry.path().filename().string();
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  }
+  for (const std::string& name : names) {
     train({"--model", "hf:" + name, "--steps", "1", "--save", name + "_ckpt"});
     const std::string out =
         run({"export", "--checkpoint", name + "_ckpt", "--to", "gguf", "--out", name + ".gguf"}).out;

@@ -42,7 +42,9 @@ bool CharacterMap::find(std::string_view text, std::string_view& replacement) co
     node ^= offset_of_unit(unit);
     if (!has_value(unit)) continue;
     const std::size_t begin = node < units_.size() ? value_of_unit(units_[node]) : replacements_.size();
-    if (begin >= replacements_.size()) return false;
+    // A damaged trie may point into the middle of a character.
+    if (begin >= replacements_.size() || (static_cast<unsigned char>(replacements_[begin]) & 0xC0) == 0x80)
+      return false;
     replacement = std::string_view(replacements_).substr(begin);
     replacement = replacement.substr(0, replacement.find('\0'));
     return true;

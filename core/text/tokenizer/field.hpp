@@ -43,6 +43,8 @@ class Field {
 
   /// No vocabulary is as large: a number above it is a damaged file's, and would take gigabytes.
   static constexpr std::int64_t kLargestId = 9'999'999;
+  /// Bytes of a token whose parts are looked up, each cut of it; a damaged file's would take hours.
+  static constexpr std::size_t kLongestToken = 2'000;
 
  private:
   Field(const Json& value, std::string file, std::string path)

@@ -89,6 +89,7 @@ class Parser {
     const std::string of = "piece " + std::to_string(file_.pieces.pieces.size()) + " ";
     if (piece.text.empty()) fail(of + "has no text.");
     if (first_invalid_byte(piece.text)) fail(of + "is not UTF-8.");
+    if (piece.text.size() > Field::kLongestToken) fail(of + "is longer than 2,000 bytes.");
     if (!std::isfinite(piece.score)) fail(of + "has a score that is not a number.");
     if (file_.pieces.pieces.size() > static_cast<std::size_t>(Field::kLargestId)) fail("it has too many pieces.");
     file_.pieces.pieces.push_back(std::move(piece));

@@ -74,6 +74,7 @@ Ranks read_ranks(std::string_view bytes, const std::string& where) {
     auto read = read_line(line);
     if (!read) throw RuntimeFault(of + "must be a token in base64, a space and its rank.");
     if (read->second > Field::kLargestId) throw RuntimeFault(of + "has a rank above 9,999,999.");
+    if (read->first.size() > Field::kLongestToken) throw RuntimeFault(of + "has a token longer than 2,000 bytes.");
     if (!seen.insert(read->second).second) {
       throw RuntimeFault(of + "has the rank " + std::to_string(read->second) + ", which stands above too.");
     }
@@ -192,6 +193,11 @@ Json tokenizer_of_tiktoken(std::string_view bytes, const TiktokenKind& kind, con
   model["type"] = "BPE";
   model["ignore_merges"] = true;  // tiktoken looks a whole word up first
   model["vocab"] = std::move(vocabulary);
+  for (int byte = 0; byte < 256; ++byte) {
+    if (ranks.contains(std::string(1, static_cast<char>(byte)))) continue;
+    throw RuntimeFault(where + ": it has no token for the byte " + std::to_string(byte) +
+                       ", and ranks of tiktoken have one for each byte.");
+  }
   model["merges"] = merges_of(ranks);
   made["model"] = std::move(model);
   return made;

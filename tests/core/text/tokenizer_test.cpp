@@ -523,7 +523,17 @@ TEST_F(OtherFiles, OfSentencePieceWithAnyByteChangedAreReadOrRefused) {
 TEST_F(OtherFiles, OfTiktokenAreNamedWithTheLine) {
   // "a", "b", "ab" in base64.
   const std::string ranks = "YQ== 0\nYg== 1\nYWI= 2\n";
-  EXPECT_EQ(fault("cl100k_base.tiktoken", ranks), "no error");
+  std::string whole = ranks;
+  for (int byte = 0; byte < 256; ++byte) {
+    if (byte == 'a' || byte == 'b') continue;
+    constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    whole += std::string{kDigits[byte >> 2], kDigits[(byte & 3) << 4]} + "== " + std::to_string(byte + 3) + "\n";
+  }
+  EXPECT_EQ(fault("cl100k_base.tiktoken", whole), "no error");
+  EXPECT_EQ(fault("cl100k_base.tiktoken", ranks),
+            "cl100k_base.tiktoken: it has no token for the byte 0, and ranks of tiktoken have one for each byte.");
+  EXPECT_EQ(fault("gpt2.tiktoken", std::string(2668 + 4, 'Y') + " 3\n"),
+            "gpt2.tiktoken:1: has a token longer than 2,000 bytes.");
   const auto wrong = [&](const std::string& content) { return fault("gpt2.tiktoken", content); };
   EXPECT_EQ(wrong(ranks + "YWI= 3\n"), "gpt2.tiktoken:4: has a token that stands above too.");
   EXPECT_EQ(wrong(ranks + "YWM= 2\n"), "gpt2.tiktoken:4: has the rank 2, which stands above too.");
