@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <stdexcept>
 #include <string>
 
 #include "../common/append_file.hpp"
@@ -13,6 +14,7 @@ namespace capstan::monitors {
 namespace {
 
 constexpr std::string_view kOpening = "step,";
+constexpr std::string_view kTextOpening = "{\"step\": ";
 
 /// repr(float) of Python: the shortest digits; an exponent below 1e-4 and from 1e16 on.
 std::string python_repr(double value) {
@@ -110,8 +112,20 @@ void cut_rows_beyond(const std::filesystem::path& given, std::optional<std::int6
 
 void cut_texts_beyond(const std::filesystem::path& given, std::optional<std::int64_t> resumed_at) {
   const std::filesystem::path file = std::filesystem::canonical(given);
+  const std::string text = text_of(file);
+  if (!text.starts_with(kTextOpening)) return;
   if (resumed_at == 0) resumed_at = -1;
-  replace(file, lines_until(text_of(file), resumed_at, text_x));
+  replace(file, lines_until(text, resumed_at, text_x));
+}
+
+void check_texts(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string opening(kTextOpening.size(), '\0');
+  in.read(opening.data(), static_cast<std::streamsize>(opening.size()));
+  if (in.gcount() == 0 || opening == kTextOpening) return;
+  throw std::runtime_error(
+      file.string() +
+      ": holds something else than samples of a run. Rename it, or choose another csv_monitor.job_name.");
 }
 
 }  // namespace capstan::monitors

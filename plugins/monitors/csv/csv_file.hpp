@@ -24,4 +24,7 @@ void cut_rows_beyond(const std::filesystem::path& file, std::optional<std::int64
 /// As cut_rows_beyond(), of lines of json_text(). A run that begins anew writes those before its first step again.
 void cut_texts_beyond(const std::filesystem::path& file, std::optional<std::int64_t> resumed_at);
 
+/// Throws std::runtime_error where a file is there, is not empty and does not begin as such lines do.
+void check_texts(const std::filesystem::path& file);
+
 }  // namespace capstan::monitors

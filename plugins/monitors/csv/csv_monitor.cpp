@@ -43,7 +43,10 @@ class CsvMonitor {
   void text(std::span<const sdk::Text> texts) {
     std::string lines;
     for (const sdk::Text& text : texts) lines += json_text(text) + "\n";
-    if (!texts_) texts_.emplace(folder_ / kTexts, "");
+    if (!texts_) {
+      check_texts(folder_ / kTexts);
+      texts_.emplace(folder_ / kTexts, "");
+    }
     texts_->append(lines);
   }
 

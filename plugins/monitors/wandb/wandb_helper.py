@@ -33,6 +33,7 @@ class WandbTracker:
         with open(os.path.join(self.run.dir, "ds_config.json"), "w", encoding="utf-8") as file:
             file.write(run["config_text"])
         self.mode = mode
+        self.texts_of, self.rows = None, []
 
     def where(self):
         if self.mode == "online":
@@ -48,9 +49,12 @@ class WandbTracker:
         import wandb
 
         columns = ["step", "samples", "tag", "prompt", "text"]
+        # Of a key wandb keeps the last value of a step, and the texts of a step may come one by one.
         for x, of_step in itertools.groupby(texts, lambda text: text["samples"]):
-            rows = [[text[name] for name in columns] for text in of_step]
-            self.run.log({"samples": wandb.Table(columns=columns, data=rows)}, step=x)
+            if x != self.texts_of:
+                self.texts_of, self.rows = x, []
+            self.rows += [[text[name] for name in columns] for text in of_step]
+            self.run.log({"samples": wandb.Table(columns=columns, data=self.rows)}, step=x)
 
     def flush(self):
         pass  # every row is with wandb's own service already

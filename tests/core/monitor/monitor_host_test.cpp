@@ -129,8 +129,7 @@ TEST_F(MonitorHostTest, OpensWritesFlushesAndClosesOnceInOrder) {
 TEST_F(MonitorHostTest, HandsTextsOverInOrderWithMetrics) {
   FakeMonitor fake;
   auto monitors = host({&fake});
-  monitors->write({{"loss", 1.5, 8}});
-  monitors->write({{"lr", 0.1, 8}});
+  monitors->write({{"loss", 1.5, 8}, {"lr", 0.1, 8}});
   monitors->write_texts({{"generated_1", "To be", " or\nnot", 1, 8}, {"generated_2", "", "x", 1, 8}});
   monitors->write({{"loss", 1.25, 16}});
   EXPECT_TRUE(monitors->flush());

@@ -255,6 +255,19 @@ TEST_F(CsvMonitorTest, CutsTextsThatARunWritesAgain) {
   EXPECT_EQ(texts(), "f") << "a run that begins anew";
 }
 
+TEST_F(CsvMonitorTest, LeavesAFileThatHoldsNoSamples) {
+  const std::string data = "{\"text\": \"mine\"}\n{\"text\": \"cut";
+  put("samples.jsonl", data);
+  CsvMonitor monitor(folder_.path());
+  EXPECT_THAT(
+      [&] {
+        monitor.text({{"t", "", "a", 0, 0}});
+      },
+      ::testing::ThrowsMessage<std::exception>(
+          ::testing::HasSubstr("samples.jsonl: holds something else than samples of a run. Rename it,")));
+  EXPECT_EQ(file("samples.jsonl"), data);
+}
+
 TEST_F(CsvMonitorTest, TakesAHundredThousandMetrics) {
   CsvMonitor monitor(folder_.path());
   std::vector<CsvMonitor::Row> rows;

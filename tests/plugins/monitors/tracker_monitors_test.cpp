@@ -97,8 +97,8 @@ TEST_F(RealTrackerTest, WandbKeepsTextsInATableOfEachStep) {
     MonitorPlugin wandb("wandb", Json::object(), Json::parse(kRunInfo));
     wandb.text({{"Train/Samples/generated_1", "To be", " or\nnot", 0, 0}});
     wandb.write({{"loss", 0.5, 32}});
-    wandb.text(
-        {{"Train/Samples/generated_1", "To be", " \"ü\"", 4, 32}, {"Train/Samples/generated_2", "", "x", 4, 32}});
+    wandb.text({{"Train/Samples/generated_1", "To be", " \"ü\"", 4, 32}});
+    wandb.text({{"Train/Samples/generated_2", "", "x", 4, 32}});
     wandb.close();
   }
 
