@@ -12,6 +12,7 @@
 #include "core/compression/removal_record.hpp"
 #include "core/config/resolve/pretrained.hpp"
 #include "core/errors.hpp"
+#include "core/keep/mapped_weights.hpp"
 #include "core/run/load_run.hpp"
 
 namespace capstan::cli {
@@ -63,6 +64,8 @@ std::string weights_file(const TrainedWeights& weights, const LoadedConfig& load
 
 void take_weights(Engine& engine, const TrainedWeights& weights, const LoadedConfig& loaded) {
   if (weights.checkpoint.empty()) {
+    // The command only reads them.
+    leave_weights_in_files();
     engine.load_weights(weights_file(weights, loaded));
     return;
   }

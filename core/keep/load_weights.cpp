@@ -106,9 +106,8 @@ void Keep::take_given(const GivenWeights& values, const char* call) {
   snapshots_.forget();
   half_loaded_ = true;
   as_one(*parts_.communicator, std::string(call) + ", apply", [&] {
-    // Where nothing is updated, one process need not hold a copy of what it only reads.
     std::optional<MappedWeights> mapped;
-    if (!parts_.optimizer && parts_.store.sharding() == nullptr) mapped.emplace();
+    if (weights_stay_in_files() && !parts_.optimizer && parts_.store.sharding() == nullptr) mapped.emplace();
     take_weights(values, parts_.model, parts_.store, mapped ? &*mapped : nullptr);
   });
   parts_.store.set_initial(true);

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -24,7 +25,12 @@ bool is_alone(const at::Tensor& tensor) {
          tensor.storage().nbytes() == tensor.nbytes() && tensor.nbytes() > 0;
 }
 
+std::atomic<bool> stay_in_files = false;
+
 }  // namespace
+
+void leave_weights_in_files() { stay_in_files = true; }
+bool weights_stay_in_files() { return stay_in_files; }
 
 MappedWeights::MappedWeights() {
   // "7f2a40000000-7f2a60000000 r--p 00000000 fe:00 123 /path"

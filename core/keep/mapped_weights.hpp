@@ -9,6 +9,12 @@
 
 namespace capstan {
 
+/// Lets engines of this process that update nothing leave weights in the file they are loaded from. Not for programs
+/// that hold views of their model's memory, which goes. [any thread, before the weights are loaded]
+void leave_weights_in_files();
+/// Whether leave_weights_in_files() was called.
+bool weights_stay_in_files();
+
 /// Lets parameters of an engine that updates none use the pages of the files that hold their values, in place of memory
 /// of their own. A page that is written becomes a copy, so that nothing reaches the file.
 class MappedWeights {
