@@ -204,7 +204,8 @@ void Definition::define_generate() {
   text_option(app, "--tokenizer", generate.tokenizer, "PATH",
               "Folder with tokenizer.json, or GGUF file; what came with the weights without it");
   count_option(app, "--max-new", generate.max_new, "New tokens at most; 64 without it");
-  count_option(app, "--batch", generate.batch, "Prompts of a file to continue together, at most 64; 8 without it");
+  count_option(app, "--batch", generate.batch, "Prompts of a file to continue together, at most 64; 8 without it")
+      ->needs("--prompts");
   app.add_option("--temperature", generate.temperature,
                  "Divides the logits before a token is drawn; 0, the likeliest token, without it")
       ->type_name("T");

@@ -33,8 +33,9 @@ std::vector<std::int64_t> generate_tokens(Engine& engine, const std::vector<std:
                                           const std::function<void(std::int64_t)>& on_token = {});
 
 /// Continues several prompts together, of which prompt i is sequence `first_sequence` + i, each as generate_tokens()
-/// does: none of its tokens depends on the prompts beside it. One after the other with a model that takes no rows of
-/// different lengths ("ragged_decode" of its facts). The keys and values of all are in memory at once. [engine]
+/// does. On the CPU without autocast none of its tokens depends on the prompts beside it. One after the other with a
+/// model that takes no rows of different lengths ("ragged_decode" of its facts). The keys and values of all are in
+/// memory at once. [engine]
 std::vector<std::vector<std::int64_t>> generate_batch(Engine& engine,
                                                       const std::vector<std::vector<std::int64_t>>& prompts,
                                                       const GenerationLimits& limits, const TokenSampling& sampling,

@@ -1,6 +1,7 @@
 #include "core/run/prompts.hpp"
 
 #include <fstream>
+#include <limits>
 
 #include "core/errors.hpp"
 #include "core/text/json.hpp"
@@ -79,10 +80,13 @@ void check_prompts(const std::vector<Prompt>& prompts, const Vocabulary& vocabul
                    const std::string& tokens_option) {
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const std::string where = "prompt " + std::to_string(i + 1) + ": ";
-    const std::int64_t tokens = static_cast<std::int64_t>(prompts[i].ids.size()) + new_tokens - 1;
-    if (vocabulary.positions > 0 && tokens > vocabulary.positions) {
-      throw ConfigError(where + std::to_string(prompts[i].ids.size()) + " tokens and " + tokens_option + " " +
-                        std::to_string(new_tokens) + " take " + std::to_string(tokens) +
+    const auto tokens = static_cast<std::int64_t>(prompts[i].ids.size());
+    if (vocabulary.positions > 0 && (tokens > vocabulary.positions || new_tokens - 1 > vocabulary.positions - tokens)) {
+      throw ConfigError(where + std::to_string(tokens) + " tokens and " + tokens_option + " " +
+                        std::to_string(new_tokens) + " take " +
+                        (new_tokens - 1 > std::numeric_limits<std::int64_t>::max() - tokens
+                             ? "too many"
+                             : std::to_string(tokens + new_tokens - 1)) +
                         " positions, and this model has " + std::to_string(vocabulary.positions) +
                         ". Shorten the prompt, or lower " + tokens_option + ".");
     }

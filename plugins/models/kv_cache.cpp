@@ -51,7 +51,6 @@ std::vector<DecodedTokens> KeyValueCache::passes(const at::Tensor& ids, std::int
   const std::vector<std::int64_t> counts = counts_of(ids.to(at::kCPU));
   DecodedTokens all;
   std::int64_t most = 0;
-  bool ends_early = false;
   for (std::size_t row = 0; row < counts.size(); ++row) {
     if (const std::int64_t tokens = tokens_[row] + counts[row]; tokens > capacity_) {
       throw sdk::Error("ids: " + std::to_string(tokens) + " tokens with those before, and there is room for " +
@@ -59,7 +58,6 @@ std::vector<DecodedTokens> KeyValueCache::passes(const at::Tensor& ids, std::int
     }
     if (counts[row] > 0) all.rows.push_back(static_cast<std::int64_t>(row));
     most = std::max(most, counts[row]);
-    ends_early = ends_early || counts[row] < ids.size(1);
   }
   if (all.rows.empty()) throw sdk::Error("ids: has -1 in place of every token.");
   if (most == 1) {

@@ -173,7 +173,8 @@ TEST_F(Generate, NamesWhatIsWrong) {
   EXPECT_THAT(error_of({"--prompt", "a", "--max-new", "81"}),
               HasSubstr("prompt 1: 1 tokens and --max-new 81 take 81 positions, and this model has 80. Shorten the "
                         "prompt, or lower --max-new."));
-  EXPECT_THAT(error_of({"--prompt", "a", "--batch", "65"}), HasSubstr("--batch: must be at most 64."));
+  EXPECT_THAT(error_of({"--prompts", "p.jsonl", "--batch", "65"}), HasSubstr("--batch: must be at most 64."));
+  EXPECT_THAT(error_of({"--prompt", "a", "--batch", "2"}), HasSubstr("--batch requires --prompts"));
   EXPECT_THAT(error_of({"--prompt", "a", "--temperature", "1", "--top-p", "1.5"}),
               HasSubstr("--top-p: must be above 0 and at most 1."));
   EXPECT_THAT(error_of({"--prompt", "a", "--temperature", "-1"}), HasSubstr("--temperature: must be 0 or more."));

@@ -61,7 +61,7 @@ TEST_F(FewRowsLinear, IsTheProductOfItsRowsAndTheWeight) {
 
 TEST_F(FewRowsLinear, GivesARowTheSameBitsWhateverIsBesideIt) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    const at::Tensor input = at::randn({64, 1000}).to(type), weight = at::randn({1003, 1000}).to(type);
+    const at::Tensor input = at::randn({64, 1003}).to(type), weight = at::randn({1003, 1003}).to(type);
     for (const std::int64_t rows : {2, 5, 7, 64}) {
       const at::Tensor together = few_rows_linear(input.narrow(0, 0, rows), weight);
       for (std::int64_t row = 0; row < rows; ++row) {
@@ -72,7 +72,7 @@ TEST_F(FewRowsLinear, GivesARowTheSameBitsWhateverIsBesideIt) {
 }
 
 TEST_F(FewRowsLinear, GivesTheSameBitsInAnyNumberOfThreads) {
-  const at::Tensor input = at::randn({3, 1000}), weight = at::randn({1003, 1000});
+  const at::Tensor input = at::randn({3, 1003}), weight = at::randn({1603, 1003});
   const int before = at::get_num_threads();
   at::set_num_threads(1);
   const at::Tensor alone = few_rows_linear(input, weight);
