@@ -171,7 +171,7 @@ std::vector<at::Tensor> updated(Registry& registry, const std::string& type, con
         return optimizer.vtable<capstan_optimizer>()->update(optimizer.self(), slots.data(), slots.size(), &step,
                                                              nullptr, error);
       });
-      store.refresh(sub_group);
+      store.refresh(sub_group, update);
     }
     store.drop_gradients(/*applied=*/true);
   }
