@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 
 #include "cli/program.hpp"
 #include "cli/python_folder.hpp"
@@ -17,7 +18,8 @@ namespace fs = std::filesystem;
 /// What a folder holds in place of the LibTorch that is wanted; empty: that one.
 std::string flaw(const fs::path& lib_dir) {
   const fs::path library = lib_dir / "libc10.so";
-  if (!fs::exists(library)) return "no LibTorch there";
+  std::error_code error;
+  if (!fs::exists(library, error)) return "no LibTorch there";
   const std::string found = build_id_of(library.string());
   if (found == built_with().torch_build_id) return "";
   return found.empty() ? "libc10.so cannot be read" : "another LibTorch, build " + found;

@@ -4,7 +4,8 @@
 # Input:   CAPSTAN_ARROW_DIR, the wheel's `pyarrow` folder. Default: that of the project's .venv-arrow.
 # Output:  capstan::arrow, where there is one; CAPSTAN_ARROW_VERSION, CAPSTAN_ARROW_SO_VERSION
 
-if(NOT CAPSTAN_ARROW_DIR)
+# scripts/setup writes the file `installed` once the whole wheel is there.
+if(NOT CAPSTAN_ARROW_DIR AND EXISTS ${PROJECT_SOURCE_DIR}/.venv-arrow/installed)
   file(GLOB _found ${PROJECT_SOURCE_DIR}/.venv-arrow/lib/python3*/site-packages/pyarrow)
   if(_found)
     list(GET _found 0 _found)

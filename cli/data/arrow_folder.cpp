@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -17,8 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 
 bool has_arrow(const fs::path& folder) {
-  return fs::exists(folder / ("libarrow.so." CAPSTAN_ARROW_SO_VERSION)) &&
-         fs::exists(folder / ("libparquet.so." CAPSTAN_ARROW_SO_VERSION));
+  std::error_code error;  // a folder that may not be searched does not have them
+  return fs::exists(folder / ("libarrow.so." CAPSTAN_ARROW_SO_VERSION), error) &&
+         fs::exists(folder / ("libparquet.so." CAPSTAN_ARROW_SO_VERSION), error);
 }
 
 }  // namespace

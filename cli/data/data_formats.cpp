@@ -4,10 +4,12 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <utility>
 
+#include "capstan/sdk/token_pieces.hpp"
 #include "cli/data/datasets_folder.hpp"
 #include "cli/data/json_rows.hpp"
 #include "cli/data/token_record.hpp"
@@ -250,12 +252,18 @@ bool is_record(const fs::path& path) {
   return path.extension() == ".json" && (of.extension() == ".bin" || of.extension() == ".idx") && fs::exists(of);
 }
 
-/// Whether a file or folder is of a result that a command has not finished: it is not yet what is read.
+/// Whether a file holds the loss mask or the rows of the index beside it.
+bool is_of_an_index(const fs::path& path) {
+  if (path.extension() != ".loss" && path.extension() != ".rows") return false;
+  return fs::exists(fs::path(path).replace_extension(".idx"));
+}
+
+/// Whether a file is of a result that a command has not finished: it is not yet what is read.
 bool is_unfinished_result(const fs::path& path) {
-  const fs::path of = path.stem();
-  const bool is_result =
-      of.extension() == ".bin" || of.extension() == ".idx" || of.extension() == ".sizes" || of.extension() == ".loss";
-  return path.extension() == ".parts" || (path.extension() == ".part" && is_result);
+  constexpr std::string_view kOfResults[] = {".bin", ".idx", ".sizes", ".loss", ".rows"};
+  const std::string of = path.stem().extension().string();
+  return path.extension() == ".part" &&
+         std::find(std::begin(kOfResults), std::end(kOfResults), of) != std::end(kOfResults);
 }
 
 /// Adds the files below a folder. `above`: the folders that lead to it, which a link may lead back to.
@@ -267,12 +275,12 @@ void add_files(const fs::path& folder, std::set<fs::path> above, std::vector<std
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const fs::path& path = entry.path();
-    if (path.filename().string().starts_with('.') || is_unfinished_result(path)) continue;
+    if (path.filename().string().starts_with('.')) continue;
     if (entry.is_directory()) {
-      add_files(path, above, files);
+      if (!sdk::is_piece_folder(path)) add_files(path, above, files);
     } else if (entry.is_regular_file() && entry.file_size() > 0) {
       if (path.extension() == ".bin" && fs::exists(stem_of(path.string()) + ".idx")) continue;
-      if (is_record(path)) continue;
+      if (is_record(path) || is_of_an_index(path) || is_unfinished_result(path)) continue;
       files.push_back(path.string());
     }
   }

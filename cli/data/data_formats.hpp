@@ -17,9 +17,9 @@ namespace capstan::cli {
 std::string format_of(const std::string& path);
 
 /// The paths, with the files of each folder, and of those below it, in its place: by name, without hidden and empty
-/// files, without NAME.bin where NAME.idx is beside it, and without records of tokens and unfinished results; of a
-/// folder of the datasets library its data files. Throws RuntimeFault for a folder without such files, and what
-/// files_of_datasets_folder() throws.
+/// files, without NAME.bin, NAME.loss and NAME.rows where NAME.idx is beside it, and without records of tokens and
+/// unfinished results; of a folder of the datasets library its data files. Throws RuntimeFault for a folder without
+/// such files, and what files_of_datasets_folder() throws.
 std::vector<std::string> with_files_of_folders(const std::vector<std::string>& paths);
 
 /// Takes the tokens of documents, one document after another.

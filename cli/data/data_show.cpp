@@ -8,6 +8,7 @@
 #include "cli/data/data_formats.hpp"
 #include "cli/data/indexed_documents.hpp"
 #include "cli/data/show_rows.hpp"
+#include "cli/data/token_record.hpp"
 #include "cli/program.hpp"
 #include "cli/usage_error.hpp"
 #include "core/errors.hpp"
@@ -74,7 +75,10 @@ Json facts_of(const DataShowArguments& arguments, const std::string& format) {
   facts["format"] = format;
   if (format == "indexed") add_index(arguments.file, facts);
   Survey survey;
-  read_tokens(arguments.file, format, {.key = arguments.key, .on_chunk = {}}, survey);
+  // An index has the ends of its documents, and need not be one of tokens.
+  const auto record = format == "indexed" ? std::nullopt : TokenRecord::read_of(arguments.file, format);
+  const std::int64_t end = end_of_documents(arguments.end_token, record);
+  read_tokens(arguments.file, format, {.key = arguments.key, .end_token = end, .on_chunk = {}}, survey);
   facts["documents"] = survey.documents;
   facts["tokens"] = survey.tokens;
   if (survey.tokens > 0) {
@@ -83,6 +87,18 @@ Json facts_of(const DataShowArguments& arguments, const std::string& format) {
   }
   if (format == "indexed") add_mask_and_rows(arguments.file, facts);
   return facts;
+}
+
+/// Throws UsageError for an option that acts on the text of rows alone.
+void refuse_options_of_rows(const DataShowArguments& arguments) {
+  const auto refuse = [](const std::string& option) {
+    throw UsageError(option +
+                     ": acts on the text of rows, and without --rows the facts of the file are printed. Give --rows.");
+  };
+  const DataShowArguments without;
+  if (arguments.first != without.first) refuse("--first");
+  if (arguments.most_tokens != without.most_tokens) refuse("--tokens");
+  if (!arguments.tokenizer.empty()) refuse("--tokenizer");
 }
 
 void print_facts(const Json& facts) {
@@ -99,6 +115,7 @@ int data_show(const DataShowArguments& arguments) {
   if (arguments.json && arguments.rows > 0) {
     throw UsageError("--json: prints the facts of a file, and --rows prints its text. Leave one of them out.");
   }
+  if (arguments.rows == 0) refuse_options_of_rows(arguments);
   try {
     const std::string format = arguments.from.empty() ? format_of(arguments.file) : arguments.from;
     if (arguments.rows > 0) {

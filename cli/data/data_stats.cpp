@@ -123,7 +123,8 @@ void count_index(const std::string& path, DocumentStats& stats) {
     const IndexedDocuments::Place place = documents.document(i);
     stats.add(place.size, documents.has_mask() ? std::optional(documents.counted(place)) : std::nullopt);
   }
-  if (documents.is_packed()) stats.add_rows(documents.rows(), documents.row_length());
+  if (!documents.is_packed()) return;
+  stats.add_rows(documents.rows(), documents.row_length(), documents.documents(), documents.tokens());
 }
 
 /// Counts one file after another; the tokens of text where there is a tokenizer, and otherwise its bytes.
@@ -153,8 +154,7 @@ class Counting {
 
  private:
   void count_tokens(const std::string& path, const std::string& format) {
-    const std::optional<TokenRecord> record = TokenRecord::read(path);
-    const std::int64_t end = arguments_.end_token >= 0 ? arguments_.end_token : record ? record->end_token : -1;
+    const std::int64_t end = end_of_documents(arguments_.end_token, TokenRecord::read_of(path, format));
     CountedDocuments documents(stats_);
     const std::string key = arguments_.key.empty() ? "text" : arguments_.key;
     read_tokens(path, format, {.key = key, .end_token = end, .on_chunk = check_interrupts}, documents);
@@ -184,6 +184,9 @@ void refuse_mixture(const std::vector<std::pair<std::string, std::string>>& inpu
 }  // namespace
 
 int data_stats(const DataStatsArguments& arguments) {
+  if (!arguments.chat_template.empty() && arguments.tokenizer.empty()) {
+    throw UsageError("--chat-template: counts conversations by their tokens. Name a --tokenizer as well.");
+  }
   const std::vector<std::string> paths = with_files_of_folders(arguments.inputs);
   return run_interruptible(
       [&] {

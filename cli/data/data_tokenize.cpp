@@ -71,10 +71,24 @@ Json identity_of_tokenizer(const fs::path& file) {
   return identity_of(file);
 }
 
+/// The SHA-256 of what lies beside a model of SentencePiece or ranks of tiktoken and counts for its tokens; null for a
+/// file that is missing. A tokenizer.json and a GGUF file hold all by themselves.
+Json identity_of_files_beside(const fs::path& tokenizer) {
+  Json all = Json::array();
+  if (tokenizer.extension() == ".json" || tokenizer.extension() == ".gguf") return all;
+  for (const char* name : {"tokenizer_config.json", "config.json"}) {
+    const fs::path file = tokenizer.parent_path() / name;
+    std::error_code error;
+    all.push_back(fs::is_regular_file(file, error) ? Json(sha256_of_file(file)) : Json());
+  }
+  return all;
+}
+
 /// All that the tokens depend on, beside the files.
 Json made_of(const DataTokenizeArguments& arguments, const std::vector<TextFile>& files, const Tokenizer& tokenizer) {
   Json json = Json::object();
   json["tokenizer"] = identity_of_tokenizer(tokenizer.file());
+  json["beside_tokenizer"] = identity_of_files_beside(tokenizer.file());
   json["formats"] = Json::array();
   for (const TextFile& file : files) json["formats"].push_back(file.format);
   json["key"] = arguments.key;

@@ -42,9 +42,11 @@ void DocumentStats::add(std::int64_t tokens, std::optional<std::int64_t> counted
   if (packed_ && tokens > 0) packed_->add(std::min(tokens, row_length_));
 }
 
-void DocumentStats::add_rows(std::int64_t rows, std::int64_t length) {
+void DocumentStats::add_rows(std::int64_t rows, std::int64_t length, std::int64_t documents, std::int64_t tokens) {
   rows_ += rows;
   room_ += rows * length;
+  row_documents_ += documents;
+  row_tokens_ += tokens;
 }
 
 Json DocumentStats::packing_json() const {
@@ -60,7 +62,7 @@ Json DocumentStats::packing_json() const {
   return json;
 }
 
-double DocumentStats::padding() const { return share(room_ - lengths_.total(), room_); }
+double DocumentStats::padding() const { return share(room_ - row_tokens_, room_); }
 
 Json DocumentStats::json() const {
   Json json = Json::object();
@@ -92,7 +94,7 @@ Json DocumentStats::json() const {
   json["histogram"] = bars;
   if (rows_ > 0) {
     json["rows"] = rows_;
-    json["documents_a_row"] = share(documents(), rows_);
+    json["documents_a_row"] = share(row_documents_, rows_);
     json["padding"] = padding();
   }
   if (packed_) json["packing"] = packing_json();
@@ -114,7 +116,7 @@ std::string DocumentStats::text(int width) const {
                                  ", mean " + fixed(lengths_.mean(), 1) + ", 95 % " + grouped(lengths_.quantile(0.95)) +
                                  ", max " + grouped(lengths_.greatest())});
   if (rows_ > 0) {
-    facts.push_back({"rows", grouped(rows_) + ", of " + fixed(share(documents(), rows_), 1) + " documents, " +
+    facts.push_back({"rows", grouped(rows_) + ", of " + fixed(share(row_documents_, rows_), 1) + " documents, " +
                                  percent(padding()) + " padding"});
   }
   if (packed_) {

@@ -20,8 +20,8 @@ class DocumentStats {
 
   /// Takes a document of `tokens`, of which the loss counts `counted`; nothing: there is no mask.
   void add(std::int64_t tokens, std::optional<std::int64_t> counted);
-  /// The documents of a file lie in `rows` rows of `length` tokens.
-  void add_rows(std::int64_t rows, std::int64_t length);
+  /// `documents` of `tokens` tokens in all, which were added as well, lie in `rows` rows of `length` tokens.
+  void add_rows(std::int64_t rows, std::int64_t length, std::int64_t documents, std::int64_t tokens);
 
   std::map<std::string, std::int64_t> roles;  // tokens of the contents of messages, by role; empty: no conversations
   std::int64_t without_label = 0;             // documents that are left out, as the loss counts none of their tokens
@@ -42,8 +42,9 @@ class DocumentStats {
   std::int64_t row_length_;
   bool has_mask_ = false;
   std::int64_t counted_ = 0;
-  std::int64_t rows_ = 0, room_ = 0;  // of packed files: rows, and tokens that they have room for
-  std::optional<RowCount> packed_;    // what packing would make of documents that are not packed
+  std::int64_t rows_ = 0, room_ = 0;                 // of packed files: rows, and tokens that they have room for
+  std::int64_t row_documents_ = 0, row_tokens_ = 0;  // that lie in these rows
+  std::optional<RowCount> packed_;                   // what packing would make of documents that are not packed
 };
 
 }  // namespace capstan::cli

@@ -16,12 +16,17 @@ constexpr std::uint64_t kMostBytes = 16 << 20, kLeastBytes = 512 << 10, kOnePiec
 constexpr std::uint64_t kPieces = 64;
 constexpr std::uint64_t kGrain = 64 << 10;  // a multiple of the width of every token
 
-/// The size of each file; nothing where one is not a regular file, whose size tells nothing.
+/// Whether a path leads to a descriptor of this process, as /dev/fd/3 does: the process of a piece does not have it.
+bool is_descriptor(const std::string& path) {
+  return path.starts_with("/dev/fd/") || (path.starts_with("/proc/") && path.find("/fd/") != std::string::npos);
+}
+
+/// The size of each file; nothing where one is not a regular file, whose size tells nothing, or is a descriptor.
 std::optional<std::vector<std::uint64_t>> sizes_of(const std::vector<InputFile>& files) {
   std::vector<std::uint64_t> sizes;
   for (const InputFile& file : files) {
     std::error_code error;
-    if (!fs::is_regular_file(file.path, error)) return std::nullopt;
+    if (is_descriptor(file.path) || !fs::is_regular_file(file.path, error)) return std::nullopt;
     const std::uintmax_t size = fs::file_size(file.path, error);
     if (error) return std::nullopt;
     sizes.push_back(size);

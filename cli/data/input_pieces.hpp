@@ -36,8 +36,8 @@ struct InputPiece {
 };
 
 /// The inputs in pieces of a 64th, but 512 KiB at least and 16 MiB at most: a function of the files' sizes alone. One
-/// piece for inputs of at most 2 MiB, and for inputs that are not regular files, which are read once,
-/// from the begin to the end.
+/// piece for inputs of at most 2 MiB, and for inputs that are not regular files or that are descriptors of this
+/// process, as /dev/fd/3 is: they are read once, from the begin to the end.
 std::vector<InputPiece> input_pieces(const std::vector<InputFile>& files);
 
 /// All inputs as one piece.

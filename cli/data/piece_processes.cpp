@@ -46,7 +46,7 @@ class SharedCount {
 
 struct Worker {
   std::size_t piece;
-  pid_t process;
+  pid_t process;     // -1 once it was waited for
   int messages;      // from the process: the text of its error
   std::string said;  // what came so far
 };
@@ -55,8 +55,10 @@ class Workers {
  public:
   Workers(const PieceWork& work, ReadingProgress& progress) : work_(work), progress_(progress) {}
   ~Workers() {
-    for (const Worker& worker : workers_) kill(worker.process, SIGKILL);
-    for (const Worker& worker : workers_) end(worker);
+    for (const Worker& worker : workers_) stop(worker);
+    for (Worker& worker : workers_) {
+      if (worker.process > 0) end(worker);
+    }
   }
   Workers(const Workers&) = delete;
 
@@ -133,11 +135,16 @@ class Workers {
     return count > 0;
   }
 
+  static void stop(const Worker& worker) {
+    if (worker.process > 0) kill(worker.process, SIGKILL);
+  }
+
   /// Waits for the end of a worker, and returns its status.
-  static int end(const Worker& worker) {
+  static int end(Worker& worker) {
     int status = 0;
     while (waitpid(worker.process, &status, 0) < 0 && errno == EINTR) {
     }
+    worker.process = -1;
     close(worker.messages);
     return status;
   }
@@ -155,7 +162,7 @@ class Workers {
     failure_ = {worker.piece, std::move(text)};
     // An earlier piece may have an error of its own, which one process alone would have met first.
     for (const Worker& other : workers_) {
-      if (other.piece > worker.piece) kill(other.process, SIGKILL);
+      if (other.piece > worker.piece) stop(other);
     }
   }
 

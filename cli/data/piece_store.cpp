@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
-#include <iterator>
 #include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "capstan/sdk/token_pieces.hpp"
 #include "cli/data/data_output.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -25,24 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kChunk = 1 << 16;
-constexpr std::size_t kPrefix = 16;
-constexpr std::string_view kSuffixes[] = {".idx", ".bin", ".sizes", ".json"}, kUnfinished = ".part";
-
-/// Whether a file is named like "0123456789abcdef-000012.idx", with ".part" behind it while it is written.
-bool is_of_a_piece(const fs::path& file) {
-  const std::string name = file.filename().string();
-  const std::size_t number = kPrefix + 1, suffix = name.find('.');
-  const auto consists_of = [&](std::size_t begin, std::size_t end, const char* characters) {
-    return begin < end &&
-           std::string_view(name).substr(begin, end - begin).find_first_not_of(characters) == std::string::npos;
-  };
-  if (suffix == std::string::npos || name[kPrefix] != '-') return false;
-  if (!consists_of(0, kPrefix, "0123456789abcdef") || !consists_of(number, suffix, "0123456789")) return false;
-  const std::string_view rest = std::string_view(name).substr(suffix);
-  return std::any_of(std::begin(kSuffixes), std::end(kSuffixes), [&](std::string_view one) {
-    return rest == one || (rest.starts_with(one) && rest.substr(one.size()).starts_with(kUnfinished));
-  });
-}
+constexpr std::string_view kUnfinished = ".part";
 
 bool is_unfinished(const fs::path& file) {
   return file.filename().string().find(kUnfinished) != std::string::npos || file.extension() == ".sizes";
@@ -53,7 +36,7 @@ std::size_t remove_files(const fs::path& folder, const std::function<bool(const 
   std::vector<fs::path> files;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    if (is_of_a_piece(entry.path()) && wanted(entry.path())) files.push_back(entry.path());
+    if (sdk::is_piece_file(entry.path().filename().string()) && wanted(entry.path())) files.push_back(entry.path());
   }
   for (const fs::path& file : files) {
     if (!fs::remove(file, error) && error) {
@@ -107,7 +90,7 @@ Json identity_of(const std::vector<InputFile>& files) {
 }
 
 PieceStore::PieceStore(const fs::path& result, const Json& made_of, std::size_t count)
-    : folder_(result.string() + ".parts"), prefix_(fingerprint(made_of).substr(0, kPrefix)), count_(count) {
+    : folder_(result.string() + ".parts"), prefix_(fingerprint(made_of).substr(0, sdk::kPiecePrefix)), count_(count) {
   std::error_code error;
   fs::create_directory(folder_, error);
   if (error) throw RuntimeFault("'" + folder_.string() + "' cannot be created: " + error.message() + ".");

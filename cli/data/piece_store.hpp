@@ -17,8 +17,9 @@ Json identity_of(const std::filesystem::path& file);
 Json identity_of(const std::vector<InputFile>& files);
 
 /// The tokens of pieces of inputs, in files of the folder RESULT.parts until the result has them. A piece is there when
-/// it is whole, whatever ended the process that wrote it: so a run goes on from the pieces of an earlier one. Only one
-/// process has a store of a result.
+/// it is whole, whatever ended the process that wrote it: so a run goes on from the pieces of an earlier one. The lock
+/// of the result's file keeps a second process that writes this file from having a store at the same time; results of
+/// other formats under the same name must not be made at once, as they have other files and this folder.
 class PieceStore {
  public:
   /// `made_of`: all that the tokens depend on. Pieces of something else are removed, and a sentence in the log tells

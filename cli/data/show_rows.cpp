@@ -37,12 +37,6 @@ std::optional<ModelText> text_of(const DataShowArguments& arguments, const std::
   return std::nullopt;
 }
 
-/// The file that a record belongs to: NAME.idx of NAME, NAME.idx or NAME.bin.
-std::string recorded_file(const std::string& file, const std::string& format) {
-  if (format != "indexed" || file.ends_with(".idx")) return file;
-  return (file.ends_with(".bin") ? file.substr(0, file.size() - 4) : file) + ".idx";
-}
-
 /// A document of which the first tokens are known.
 struct BeginOfDocument {
   std::string heading;
@@ -122,13 +116,13 @@ class RowPrinter final : public TokenSink {
 
 void show_rows(const DataShowArguments& arguments, const std::string& format) {
   const bool is_text = format == "bytes" || is_row_format(format);
-  const std::optional<TokenRecord> record = TokenRecord::read(recorded_file(arguments.file, format));
+  const std::optional<TokenRecord> record = TokenRecord::read_of(arguments.file, format);
   const std::optional<ModelText> text = is_text ? std::nullopt : text_of(arguments, record);
   const DocumentView view{
       .tokenizer = text ? &text->tokenizer() : nullptr, .is_bytes = is_text, .has_colour = Terminal(1).has_colour()};
   if (format == "indexed") return show_index(arguments, view);
   RowPrinter printer(arguments, view);
-  const std::int64_t end = arguments.end_token >= 0 ? arguments.end_token : record ? record->end_token : -1;
+  const std::int64_t end = end_of_documents(arguments.end_token, record);
   try {
     read_tokens(arguments.file, format, {.key = arguments.key, .end_token = end, .on_chunk = {}}, printer);
   } catch (const Enough&) {

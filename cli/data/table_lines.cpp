@@ -29,7 +29,13 @@ class ArrowProgram {
     arguments.insert(arguments.begin(), program);
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) throw RuntimeFault("no pipe: " + std::string(std::strerror(errno)) + ".");
-    lines_ = ::fdopen(ends[0], "r");
+    lines_.reset(::fdopen(ends[0], "r"));
+    if (!lines_) {
+      const std::string reason = std::strerror(errno);
+      ::close(ends[0]);
+      ::close(ends[1]);
+      throw RuntimeFault("no stream of a pipe: " + reason + ".");
+    }
     sigset_t none;
     sigemptyset(&none);
     ChildCommand command{.words = std::move(arguments), .mask = none, .caller = "data: "};
@@ -37,11 +43,16 @@ class ArrowProgram {
       ::dup2(ends[1], STDOUT_FILENO);
       ::setenv("LD_LIBRARY_PATH", libraries.c_str(), 1);
     };
-    process_ = start_child(command);
+    try {
+      process_ = start_child(command);
+    } catch (...) {
+      ::close(ends[1]);
+      throw;
+    }
     ::close(ends[1]);
   }
   ~ArrowProgram() {
-    std::fclose(lines_);
+    lines_.reset();
     std::free(line_);
     if (process_ <= 0) return;
     ::kill(process_, SIGKILL);
@@ -51,7 +62,7 @@ class ArrowProgram {
 
   /// The next line, without its end; false behind the last.
   bool next(std::string& line) {
-    const ssize_t length = ::getline(&line_, &room_, lines_);
+    const ssize_t length = ::getline(&line_, &room_, lines_.get());
     if (length <= 0 || line_[length - 1] != '\n') return false;
     line.assign(line_, static_cast<std::size_t>(length - 1));
     return true;
@@ -66,8 +77,12 @@ class ArrowProgram {
   }
 
  private:
+  struct Closing {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+
   pid_t process_ = -1;
-  std::FILE* lines_ = nullptr;
+  std::unique_ptr<std::FILE, Closing> lines_;
   char* line_ = nullptr;
   std::size_t room_ = 0;
 };

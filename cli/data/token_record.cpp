@@ -1,5 +1,7 @@
 #include "cli/data/token_record.hpp"
 
+#include <algorithm>
+
 #include "core/errors.hpp"
 #include "core/output_path.hpp"
 #include "core/registry/file_hash.hpp"
@@ -46,8 +48,21 @@ std::optional<TokenRecord> TokenRecord::read(const std::filesystem::path& of) {
                      .largest_token = number("largest_token"),
                      .vocabulary_size = number("vocabulary_size"),
                      .end_token = number("end_token"),
+                     .rows = std::max<std::int64_t>(number("rows"), 0),
+                     .row_length = std::max<std::int64_t>(number("row_length"), 0),
                      .tokenizer = text(tokenizer, "file"),
                      .tokenizer_sha256 = text(tokenizer, "sha256")};
+}
+
+std::optional<TokenRecord> TokenRecord::read_of(const std::string& file, const std::string& format) {
+  if (format == "uint16" || format == "uint32") return read(file);
+  if (format != "indexed") return std::nullopt;
+  if (file.ends_with(".idx")) return read(file);
+  return read((file.ends_with(".bin") ? file.substr(0, file.size() - 4) : file) + ".idx");
+}
+
+std::int64_t end_of_documents(std::int64_t given, const std::optional<TokenRecord>& record) {
+  return given >= 0 ? given : record ? record->end_token : -1;
 }
 
 bool TokenRecord::has_same_tokenizer() const {

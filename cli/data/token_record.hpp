@@ -20,11 +20,17 @@ struct TokenRecord {
 
   /// The record of a file; nothing where it has none. Throws RuntimeFault for one that is not such a record.
   static std::optional<TokenRecord> read(const std::filesystem::path& of);
+  /// The record of tokens in a format; nothing for text and rows, beside which a file of this name is something else.
+  /// `file` of "indexed": NAME, NAME.idx or NAME.bin. Throws RuntimeFault as read() does.
+  static std::optional<TokenRecord> read_of(const std::string& file, const std::string& format);
   /// Whether the tokenizer's file is there, with the bytes that made the tokens.
   bool has_same_tokenizer() const;
   /// Writes the record of a file. Throws RuntimeFault.
   void write(const std::filesystem::path& of) const;
 };
+
+/// The token that ends documents: `given`, or where it is negative the one that the record names; -1: none.
+std::int64_t end_of_documents(std::int64_t given, const std::optional<TokenRecord>& record);
 
 /// The place of a file's record.
 std::filesystem::path record_file(const std::filesystem::path& of);

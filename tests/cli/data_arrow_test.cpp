@@ -69,9 +69,17 @@ TEST_F(DataArrow, GivesTheTokensOfTheSameLinesOfJson) {
     ++files;
   }
   EXPECT_EQ(files, 9);
-  // All files of the folder, by --processes in pieces as well.
   ASSERT_EQ(tokenize("texts", "all.idx").exit_code, 0);
-  EXPECT_EQ(read_bytes(folder_ / "all.bin").size(), 9 * expected.size());
+  const std::string all = read_bytes(folder_ / "all.bin");
+  EXPECT_EQ(all.size(), 9 * expected.size());
+  // With a file behind them that makes the folder inputs of several pieces.
+  std::string lines;
+  for (int i = 0; i < 2500; ++i) lines += "{\"text\": \"" + std::string(1000, 'x') + "\"}\n";
+  write_bytes(folder_ / "texts/z.jsonl", lines);
+  ASSERT_EQ(tokenize("texts", "pieces.idx", {"--processes", "2"}).exit_code, 0);
+  const std::string pieces = read_bytes(folder_ / "pieces.bin");
+  EXPECT_EQ(pieces.size(), all.size() + 2500 * 1001 * 2);
+  EXPECT_TRUE(pieces.starts_with(all));
   ASSERT_EQ(data({"convert", "texts/groups.parquet", "--to", "indexed", "--out", "bytes"}).exit_code, 0);
   ASSERT_EQ(data({"convert", "texts.jsonl", "--to", "indexed", "--out", "bytes_of_lines"}).exit_code, 0);
   EXPECT_EQ(read_bytes(folder_ / "bytes.bin"), read_bytes(folder_ / "bytes_of_lines.bin"));

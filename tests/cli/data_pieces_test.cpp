@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <string_view>
 #include <thread>
 
 #include "capstan/sdk/indexed_file.hpp"
@@ -268,6 +269,33 @@ TEST_F(DataPieces, KeepPiecesWhereTheDiskIsFullAndUseThemForNothingElse) {
   EXPECT_EQ(tokens("other.bin")[7], 'z');
 }
 
+TEST_F(DataPieces, AreNotUsedWithAnotherConfigurationBesideRanks) {
+  // A token for each byte in base64, and one that the configuration adds.
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string ranks;
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    ranks += std::string{kDigits[byte >> 2], kDigits[(byte & 3) << 4]} + "== " + std::to_string(byte) + "\n";
+  }
+  fs::remove(folder_ / "tok/tokenizer.json");
+  write_bytes(folder_ / "tok/gpt2.tiktoken", ranks);
+  const auto add_token = [&](const std::string& content) {
+    write_bytes(folder_ / "tok/tokenizer_config.json",
+                R"({"added_tokens_decoder": {"300": {"content": ")" + content + R"("}}})");
+  };
+  write_bytes(folder_ / "a.txt", "rope drum" + some_lines(2'300'000));
+  const std::vector<std::string> command = {"a.txt", "--end-token", "none", "--out", "out.bin"};
+  add_token("rope");
+  tokenize_limited(2000, "trap '' XFSZ; ", command);
+  ASSERT_TRUE(exists("out.bin.parts"));
+  add_token("drum");
+  const ProcessResult result = tokenize(command);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("out.bin.parts: the parts there are of another run"));
+  const std::vector<std::uint16_t> found = tokens("out.bin");
+  EXPECT_EQ(std::vector<std::uint16_t>(found.begin(), found.begin() + 6),
+            (std::vector<std::uint16_t>{'r', 'o', 'p', 'e', ' ', 300}));
+}
+
 TEST_F(DataPieces, NameThePieceWhoseProcessEnds) {
   write_bytes(folder_ / "a.txt", some_lines(2'300'000));
   const ProcessResult result = tokenize_limited(500, "", {"a.txt", "--out", "out.bin", "--processes", "2"});
@@ -361,8 +389,34 @@ TEST_F(DataPieces, LeaveUnfinishedResultsOutOfFolders) {
   write_bytes(folder_ / "corpus/a.txt", "a");
   write_bytes(folder_ / "corpus/out.bin.part", "of a killed run");
   write_bytes(folder_ / "corpus/out.bin.parts/0123456789abcdef-000000.bin", "of a killed run");
+  write_bytes(folder_ / "corpus/out.rows.part", "of a killed run");
+  fs::create_directory(folder_ / "corpus/books.parts");
+  write_bytes(folder_ / "corpus/books.parts/b.txt", "b");
   ASSERT_EQ(tokenize({"corpus", "--out", "out.bin"}).exit_code, 0);
-  EXPECT_EQ(tokens("out.bin"), (std::vector<std::uint16_t>{'a', 256}));
+  EXPECT_EQ(tokens("out.bin"), (std::vector<std::uint16_t>{'a', 256, 'b', 256}));
+}
+
+TEST_F(DataPieces, LeaveFilesOfOthersInTheirFolder) {
+  fs::create_directory(folder_ / "out.bin.parts");
+  write_bytes(folder_ / "out.bin.parts/a.txt", "of somebody else");
+  write_bytes(folder_ / "a.txt", some_lines(2'300'000));
+  ASSERT_EQ(tokenize({"a.txt", "--out", "out.bin"}).exit_code, 0);
+  EXPECT_EQ(read_bytes(folder_ / "out.bin.parts/a.txt"), "of somebody else");
+  fs::remove(folder_ / "out.bin.parts/a.txt");
+  EXPECT_TRUE(fs::is_empty(folder_ / "out.bin.parts"));
+}
+
+TEST_F(DataPieces, ReadADescriptorInOneGo) {
+  const std::string text = some_lines(2'300'000);
+  write_bytes(folder_ / "a.txt", text);
+  std::vector<std::string> command = {"bash", "-c", "exec \"$0\" \"$@\" 3< a.txt", kCapstan};
+  const std::vector<std::string> all = words({"/dev/fd/3", "--out", "out.bin", "--processes", "2"});
+  command.insert(command.end(), all.begin(), all.end());
+  const ProcessResult result = run_process(command, {.folder = folder_.path()});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  std::vector<std::uint16_t> expected;
+  add_bytes(text, expected);
+  EXPECT_EQ(tokens("out.bin"), expected);
 }
 
 TEST_F(DataPieces, ReadTokensAsTheirRecordSays) {

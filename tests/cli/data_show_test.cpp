@@ -74,6 +74,12 @@ TEST_F(DataShow, TakesTheTokenizerOfTheRecordWhereItIsTheOneThatMadeTheTokens) {
   write_bytes(folder_ / "a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"c\"}\n");
   run_capstan(folder_, {"data", "tokenize", "a.jsonl", "--tokenizer", "tok", "--end-token", "<end>", "--out", "a.bin"});
   EXPECT_EQ(show({"a.bin", "--rows", "2"}).out, "row 0: 3 tokens\nab<end>\nrow 1: 2 tokens\nc<end>\n");
+  const auto documents = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"a.bin", "--json"});
+    return Json::parse(show(words).out).at("documents");
+  };
+  EXPECT_EQ(documents({}), Json(2));
+  EXPECT_EQ(documents({"--end-token", "1000"}), Json(1));
   Json other = test::byte_tokenizer();
   other["version"] = "2.0";
   write_bytes(folder_ / "tok/tokenizer.json", other.dump());
@@ -88,6 +94,7 @@ TEST_F(DataShow, TakesTheTokenizerOfTheRecordWhereItIsTheOneThatMadeTheTokens) {
 
 TEST_F(DataShow, ShowsRowsOfText) {
   write_bytes(folder_ / "a.txt", "line\nof text");
+  write_bytes(folder_ / "a.txt.json", "[1]");  // not a record, as a text has none
   EXPECT_EQ(show({"a.txt", "--rows", "1", "--tokens", "7"}).out, "row 0: 12 bytes\nline\nof\n... and 5 more bytes\n");
   write_bytes(folder_ / "a.jsonl", "{\"text\": \"a\\u0085é\"}\n{\"text\": \"c\"}\n");
   EXPECT_EQ(show({"a.jsonl", "--rows", "1"}).out, "row 0: 5 bytes\na\\x85é\n");
@@ -100,6 +107,12 @@ TEST_F(DataShow, NamesWhatIsWrong) {
   const ProcessResult both = show({"chats.idx", "--rows", "1", "--json"});
   EXPECT_EQ(both.exit_code, 2);
   EXPECT_THAT(both.err, HasSubstr("--json: prints the facts of a file, and --rows prints its text."));
+  const std::vector<std::vector<std::string>> of_rows = {{"--first", "1"}, {"--tokens", "3"}, {"--tokenizer", "tok"}};
+  for (const std::vector<std::string>& option : of_rows) {
+    const ProcessResult result = show({"chats.idx", option[0], option[1]});
+    EXPECT_EQ(result.exit_code, 2) << option[0];
+    EXPECT_THAT(result.err, HasSubstr(option[0] + ": acts on the text of rows, and without --rows"));
+  }
   write_bytes(folder_ / "chats.idx.json", R"({"format": 3})");
   EXPECT_THAT(show({"chats.idx", "--rows", "1"}).err,
               HasSubstr("chats.idx.json: \"format\" is not as 'capstan data' writes it."));

@@ -121,6 +121,17 @@ TEST_F(DataStats, CountRowsAndLossMasksThatLieBesideAnIndex) {
   EXPECT_DOUBLE_EQ(found.at("documents_a_row").as_number(), 2);
   EXPECT_DOUBLE_EQ(found.at("padding").as_number(), 2.0 / 26);
   EXPECT_THAT(stats({"a"}).out, HasSubstr("in the loss  10 (41.7 %)\n"));
+  // Beside them a file whose documents are not in rows; of a folder neither rows nor masks are text.
+  std::filesystem::create_directory(folder_ / "both");
+  for (const char* file : {"a.idx", "a.bin", "a.rows", "a.loss"}) {
+    std::filesystem::copy_file(folder_ / file, folder_ / (std::string("both/") + file));
+  }
+  write_index("both/b", {100, 100});
+  const Json both = json({"both"});
+  EXPECT_EQ(both.at("documents"), Json(6));
+  EXPECT_EQ(both.at("rows"), Json(2));
+  EXPECT_DOUBLE_EQ(both.at("documents_a_row").as_number(), 2);
+  EXPECT_DOUBLE_EQ(both.at("padding").as_number(), 2.0 / 26);
   write_bytes(folder_ / "a.loss", "\x21");
   EXPECT_THAT(error({"a"}, 1), HasSubstr("a.loss: has 1 bytes, and a bit for each of the 24 tokens of a.bin takes 3"));
   std::filesystem::remove(folder_ / "a.loss");
@@ -176,6 +187,11 @@ TEST_F(DataStats, NameWhatIsWrong) {
       error({"bad.jsonl"}, 1),
       HasSubstr("bad.jsonl:2: has no text under \"text\" but a value of type array. Name the member with --key."));
   EXPECT_THAT(error({"a", "--seq", "1"}, 2), HasSubstr("--seq: must be 2 or more, got 1."));
+  EXPECT_THAT(error({"a.txt", "--chat-template", "t"}, 2),
+              HasSubstr("--chat-template: counts conversations by their tokens. Name a --tokenizer as well."));
+  // Not a record, as a text has none.
+  write_bytes(folder_ / "a.txt.json", "[1]");
+  EXPECT_EQ(json({"a.txt"}).at("documents"), Json(1));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "capstan/sdk/component.hpp"
+#include "capstan/sdk/token_pieces.hpp"
 
 namespace capstan::data {
 namespace {
@@ -65,7 +66,10 @@ class Search {
   void take(const fs::directory_entry& entry, bool link) {
     link = link || entry.is_symlink();
     const auto facts = facts_of(entry.path());
-    if (S_ISDIR(facts.st_mode)) return walk(entry.path(), link);
+    if (S_ISDIR(facts.st_mode)) {
+      if (!sdk::is_piece_folder(entry.path())) walk(entry.path(), link);
+      return;
+    }
     if (!S_ISREG(facts.st_mode) || facts.st_size == 0) return;
     if (only_bin_ && entry.path().extension() != ".bin") return;
     if (is_record(entry.path())) return;

@@ -48,6 +48,17 @@ TEST(DataFiles, HiddenAndEmptyFilesOfAFolderAreLeftOut) {
   EXPECT_THAT(names(find_data_files({folder.path().string()}, false)), ElementsAre("kept.txt"));
 }
 
+TEST(DataFiles, PiecesOfAnUnfinishedResultAreLeftOutAndOtherFoldersOfSuchANameAreNot) {
+  const TemporaryFolder folder;
+  folder.write("corpus.bin.parts/0123456789abcdef-000000.bin", "xx");
+  folder.write("corpus.bin.parts/0123456789abcdef-000001.idx.part", "xx");
+  folder.write("books.parts/0123456789abcdef-000000.bin", "xx");
+  folder.write("books.parts/a.bin", "xx");
+
+  EXPECT_THAT(names(find_data_files({folder.path().string()}, true)),
+              ElementsAre("books.parts/0123456789abcdef-000000.bin", "books.parts/a.bin"));
+}
+
 TEST(DataFiles, OnlyBinLeavesTheOthersOfAFolderOut) {
   const TemporaryFolder folder;
   folder.write("prepare.py", "x");
