@@ -1,5 +1,6 @@
 #include "core/checkpoint/checkpoint_diff.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -57,9 +58,27 @@ class Blocks {
   at::Tensor left_a_, left_b_;
 };
 
+/// Integers, which double would round from 2^53 on.
+void compare_integers(const at::Tensor& a, const at::Tensor& b, TensorDifference& difference) {
+  const at::Tensor wide_a = a.to(at::kLong).contiguous(), wide_b = b.to(at::kLong).contiguous();
+  const auto *x = wide_a.const_data_ptr<std::int64_t>(), *y = wide_b.const_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < wide_a.numel(); ++i) {
+    if (x[i] == y[i]) continue;
+    ++difference.differing;
+    const auto least = static_cast<std::uint64_t>(std::min(x[i], y[i]));
+    const auto absolute = static_cast<double>(static_cast<std::uint64_t>(std::max(x[i], y[i])) - least);
+    const double larger = std::max(std::abs(static_cast<double>(x[i])), std::abs(static_cast<double>(y[i])));
+    difference.largest_absolute = std::max(difference.largest_absolute, absolute);
+    difference.largest_relative = std::max(difference.largest_relative, absolute / larger);
+  }
+}
+
 void compare_block(const at::Tensor& a, const at::Tensor& b, TensorDifference& difference) {
   if (a.scalar_type() == b.scalar_type() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0) {
     return;
+  }
+  if (at::isIntegralType(a.scalar_type(), true) && at::isIntegralType(b.scalar_type(), true)) {
+    return compare_integers(a, b, difference);
   }
   const at::Tensor wide_a = a.to(at::kDouble).contiguous(), wide_b = b.to(at::kDouble).contiguous();
   const auto *x = wide_a.const_data_ptr<double>(), *y = wide_b.const_data_ptr<double>();

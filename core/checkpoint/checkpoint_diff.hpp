@@ -13,7 +13,7 @@ struct TensorDifference {
   std::string parameter, state;
   std::vector<std::int64_t> shape_a, shape_b;
   std::string dtype_a, dtype_b;  // as safetensors calls them
-  std::int64_t elements = 0;     // 0: the shapes differ, and no values are compared
+  std::int64_t elements = 0;     // 0: shapes differ or parts are missing, and no values are compared
   std::int64_t differing = 0;    // elements that differ; NaN equals NaN
   double largest_absolute = 0;   // |a - b|; infinite where one of them is not finite
   double largest_relative = 0;   // |a - b| / max(|a|, |b|), the largest of all elements

@@ -83,12 +83,14 @@ FolderLock::FolderLock(const fs::path& dir, bool may_be_taken)
     throw RuntimeFault("checkpoints in '" + dir.string() + "': " + std::generic_category().message(errno) + ".");
   }
   // capstan checkpoint prune holds it for a rename.
+  int error = 0;
   for (int tries = 0; tries < kLockTries; ++tries) {
     held_ = flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
-    if (held_ || errno != EWOULDBLOCK || may_be_taken) break;
+    error = held_ ? 0 : errno;  // the pause may change errno
+    if (error != EWOULDBLOCK || may_be_taken) break;
     std::this_thread::sleep_for(kLockPause);
   }
-  if (!held_ && errno == EWOULDBLOCK && !may_be_taken) {
+  if (error == EWOULDBLOCK && !may_be_taken) {
     close(descriptor_);
     throw RuntimeFault("checkpoints in '" + dir.string() +
                        "': another process is saving there at this moment. Give each run a folder of its own.");

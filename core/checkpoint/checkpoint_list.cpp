@@ -10,6 +10,7 @@
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/checkpoint_folder.hpp"
+#include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/trainer_folder.hpp"
 #include "core/errors.hpp"
 
@@ -33,7 +34,8 @@ void add_files(const fs::path& path, ListedCheckpoint& listed) {
   for (; !error && entries != fs::recursive_directory_iterator(); entries.increment(error)) add(entries->path());
 }
 
-/// Takes the step and the writer from the checkpoint, whose structure is checked; no values are read.
+/// Takes the step and the writer from the checkpoint, whose structure is checked. Values are read where they alone tell
+/// to which parameters the states of an optimizer belong: DeepSpeed's of stage 0.
 void look_into(const fs::path& dir, const std::string& tag, ListedCheckpoint& listed) {
   try {
     const Json state = read_checkpoint(dir, tag, [](const CheckpointTensor&) { return false; }).state;
@@ -47,13 +49,17 @@ void look_into(const fs::path& dir, const std::string& tag, ListedCheckpoint& li
   }
 }
 
-/// A folder of the Trainer is whole where the checkpoint in it is. `best`: the folder that it names as the best one.
+/// A folder of the Trainer is whole where the checkpoint in it is, and its safetensors files are by header and size.
+/// `best`: the folder that it names as the best one.
 ListedCheckpoint look_into_trainer_folder(const fs::path& dir, const std::string& name, std::string& best) {
   ListedCheckpoint listed{.tag = name, .writer = "transformers", .step = trainer_step_of(name)};
   try {
     const auto state = read_trainer_state(dir / name);
     listed.step = state->step;
     best = state->best;
+    for (const std::string& file : folder_names(dir / name)) {
+      if (file.ends_with(".safetensors")) read_safetensors(dir / name / file);
+    }
     std::error_code error;
     if (!fs::exists(dir / name / kLatestName, error)) return listed;
     ListedCheckpoint inner;
@@ -66,14 +72,30 @@ ListedCheckpoint look_into_trainer_folder(const fs::path& dir, const std::string
   return listed;
 }
 
-std::string named_in(const fs::path& dir, const char* file, std::string& defect) {
+/// The tag that one of the files holds; empty where there is no such file, or `defect` says why it cannot be read.
+std::string named_in(const fs::path& dir, const std::string& file, std::string& defect) {
   std::error_code error;
-  if (!fs::exists(dir / file, error)) return "";
+  const fs::file_type kind = fs::status(dir / file, error).type();
+  if (kind == fs::file_type::not_found) return "";
+  // Any name but `latest` may be that of a checkpoint's folder.
+  if (kind == fs::file_type::directory && file != kLatestName) return "";
   try {
-    return tag_in_file(dir, file);
+    return tag_in_file(dir, file.c_str());
   } catch (const RuntimeFault& fault) {
     defect = fault.what();
     return "";
+  }
+}
+
+/// Throws RuntimeFault where one of the files names the tag by now, or cannot be read.
+void refuse_named(const fs::path& dir, const std::string& tag) {
+  for (const char* file : {kLatestName, kLatestUniversalName, kBestName}) {
+    std::string defect;
+    const std::string named = named_in(dir, file, defect);
+    if (!defect.empty()) throw RuntimeFault(defect + " '" + tag + "' stays.");
+    if (named != tag) continue;
+    throw RuntimeFault("checkpoints in '" + dir.string() + "': '" + tag +
+                       "' has become the latest or the best one meanwhile, and stays. Run the command again.");
   }
 }
 
@@ -111,6 +133,11 @@ CheckpointList list_checkpoints(const fs::path& dir) {
 }
 
 PrunePlan plan_prune(const CheckpointList& list, std::int64_t keep) {
+  if (!list.defect.empty()) {
+    throw RuntimeFault(list.defect +
+                       " Nothing is deleted, because the file may name a checkpoint that has to stay. Write the name "
+                       "into it, or delete the file.");
+  }
   PrunePlan plan;
   const auto number_of = [](const ListedCheckpoint& one) {
     return std::max(step_of(one.tag), trainer_step_of(one.tag));
@@ -141,18 +168,22 @@ PrunePlan plan_prune(const CheckpointList& list, std::int64_t keep) {
 
 void prune_listed(const fs::path& dir, const PrunePlan& plan) {
   std::vector<fs::path> renamed;
-  for (const ListedCheckpoint& one : plan.doomed) {
-    // A lock a checkpoint, so that a run which saves in between waits for one rename at most.
-    const FolderLock lock(dir);
-    std::string defect;
-    if (named_in(dir, kLatestName, defect) == one.tag || named_in(dir, kBestName, defect) == one.tag) {
-      throw RuntimeFault("checkpoints in '" + dir.string() + "': '" + one.tag +
-                         "' has become the latest or the best one meanwhile, and stays. Run the command again.");
+  const auto remove_renamed = [&] {
+    for (const fs::path& path : renamed) remove_or_warn(path);
+  };
+  try {
+    for (const ListedCheckpoint& one : plan.doomed) {
+      // A lock a checkpoint, so that a run which saves in between waits for one rename at most.
+      const FolderLock lock(dir);
+      refuse_named(dir, one.tag);
+      const fs::path aside = move_out(dir, dir, one.tag);
+      if (!aside.empty()) renamed.push_back(aside);
     }
-    const fs::path aside = move_out(dir, dir, one.tag);
-    if (!aside.empty()) renamed.push_back(aside);
+  } catch (...) {
+    remove_renamed();
+    throw;
   }
-  for (const fs::path& path : renamed) remove_or_warn(path);
+  remove_renamed();
 }
 
 }  // namespace capstan

@@ -25,10 +25,12 @@ struct ListedCheckpoint {
 struct CheckpointList {
   std::vector<ListedCheckpoint> checkpoints;  // by step, then by name
   std::vector<std::string> unfinished;        // names that saves write to, or have left
-  std::string defect;                         // of the file `latest` or `best`; empty: none
+  std::string defect;                         // of `latest`, `latest_universal` or `best`; empty: none
 };
 
-/// Looks at all checkpoints of a folder; no values are read. Throws RuntimeFault for a folder that cannot be listed.
+/// Looks at the structure and the sizes of all checkpoints of a folder, and not at their values, but for DeepSpeed's of
+/// stage 0, whose values tell to which parameters states belong. Throws RuntimeFault for a folder that cannot be
+/// listed.
 CheckpointList list_checkpoints(const std::filesystem::path& dir);
 
 /// Which checkpoints prune_listed() deletes, oldest first, and which stay although they are older than those that are
@@ -40,12 +42,12 @@ struct PrunePlan {
 
 /// Keeps the `keep` furthest whole checkpoints that are called global_step<N> or checkpoint-<N>; of older ones, those
 /// that `latest` or `best` names. A name of another kind is the user's own, and such a checkpoint stays. Where no
-/// checkpoint is whole nothing is deleted.
+/// checkpoint is whole nothing is deleted. Throws RuntimeFault where `latest` or `best` cannot be read.
 PrunePlan plan_prune(const CheckpointList& list, std::int64_t keep);
 
 /// Deletes the checkpoints of the plan under the lock of the folder. Each is renamed and the folder synced before its
 /// files go, so that nothing that is half deleted looks like a checkpoint. Throws RuntimeFault while another process
-/// saves there, and where `latest` names one of them by now.
+/// saves there, and where `latest` or `best` names one of them by now, or cannot be read.
 void prune_listed(const std::filesystem::path& dir, const PrunePlan& plan);
 
 }  // namespace capstan

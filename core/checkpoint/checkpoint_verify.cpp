@@ -7,6 +7,7 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/checkpoint_folder.hpp"
 #include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/torch_dcp/read_torch_dcp.hpp"
 #include "core/checkpoint/torch_file/torch_file.hpp"
 #include "core/checkpoint/trainer_folder.hpp"
 #include "core/errors.hpp"
@@ -70,6 +71,7 @@ VerifiedCheckpoint verify_checkpoint(const fs::path& dir, const std::string& tag
     }
   } else {
     read_all(dir, tag, verified);
+    if (verified.writer != "Capstan" && is_torch_dcp_folder(folder)) verify_torch_dcp(folder);
   }
   look_at_files(folder, verified.writer != "Capstan", verified);
   return verified;

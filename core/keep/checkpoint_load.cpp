@@ -132,7 +132,16 @@ TrainedNames Keep::trained_names() const {
 }
 
 void Keep::check_optimizer(const SavedRun& saved, const std::string& where) const {
-  if (!parts_.optimizer || !saved.options.optimizer_states) return;
+  if (!parts_.optimizer) return;
+  if (!saved.options.optimizer_states) {
+    if (saved.progress.updates == 0 || !communicates_by_itself(parts_.manifest())) return;
+    // Past the warm-up it would divide by second moments of 0.
+    throw RuntimeFault(where + ": was saved after update " + std::to_string(saved.progress.updates) + ", and " +
+                       parts_.optimizer->manifest().type +
+                       " counts the warm-up of its states from the first update of the run on, so it cannot begin "
+                       "them anew. Start from the weights alone with --init-from, in Python with "
+                       "load_module_only=True.");
+  }
   // Another program's file may say nothing of its optimizer: the states then tell.
   if (!saved.writer.empty() && !saved.optimizer) return;
   std::string type = saved.optimizer ? saved.optimizer->type : "none";

@@ -38,6 +38,17 @@ at::Tensor joined_and_turned(const std::vector<CheckpointTensor>& parts) {
   return whole.view(first.shape).t().contiguous().view({-1});
 }
 
+/// How many elements from the first one on are there. Sorts the parts.
+std::int64_t first_elements(std::vector<CheckpointTensor>& parts) {
+  std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
+  std::int64_t elements = 0;
+  for (const CheckpointTensor& part : parts) {
+    if (part.offset > elements) break;
+    elements = std::max(elements, part.offset + part.values.numel());
+  }
+  return elements;
+}
+
 }  // namespace
 
 OtherNames::OtherNames(const Model& model) : tied_(model.tied()) {
@@ -115,8 +126,7 @@ void OtherNames::rename(CheckpointContents& contents, const std::function<bool(c
   }
   for (auto& [key, parts] : turning) {
     CheckpointTensor whole = whole_of(*place_of(key.first), parts.front());
-    std::int64_t elements = 0;
-    for (const CheckpointTensor& part : parts) elements += part.values.numel();
+    const std::int64_t elements = first_elements(parts);
     // A part that is missing is named when the tensor is looked for.
     if (elements != whole.values.numel()) {
       whole.values = whole.values.narrow(0, 0, std::min(elements, whole.values.numel()));

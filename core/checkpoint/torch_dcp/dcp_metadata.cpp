@@ -10,6 +10,8 @@ namespace {
 
 using Kind = Pickle::Kind;
 
+constexpr std::size_t kMostKeys = 100;  // that lead to an entry
+
 /// An entry's name, and where a chunk begins; no offsets: a value that is not a tensor.
 using ItemKey = std::pair<std::string, std::vector<std::int64_t>>;
 
@@ -41,12 +43,25 @@ std::map<ItemKey, Item> items_of(const TorchValue& storage) {
   return items;
 }
 
+using Mappings = std::map<std::string, TorchValue>;
+
+Mappings mappings_of(const TorchValue& root) {
+  Mappings mappings;
+  const auto planned = root.find("planner_data");
+  if (!planned || !planned->is(Kind::kDict)) return mappings;
+  for (const auto& [name, value] : planned->members()) mappings.insert_or_assign(name, value);
+  return mappings;
+}
+
 /// The keys that led to an entry before the state dict was made flat; the name itself where they are not known.
-std::vector<std::string> path_of(const std::optional<TorchValue>& mappings, const std::string& name) {
-  const auto found = mappings ? mappings->find(name) : std::nullopt;
-  if (!found || !found->is_list()) return {name};
+std::vector<std::string> path_of(const Mappings& mappings, const std::string& name) {
+  const auto found = mappings.find(name);
+  if (found == mappings.end() || !found->second.is_list()) return {name};
   std::vector<std::string> path;
-  for (const TorchValue& key : found->items()) path.push_back(key.is(Kind::kText) ? key.text() : key.described());
+  for (const TorchValue& key : found->second.items()) {
+    path.push_back(key.is(Kind::kText) ? key.text() : key.described());
+  }
+  if (path.empty() || path.size() > kMostKeys) found->second.fail("is not the path of an entry. The file is damaged.");
   return path;
 }
 
@@ -64,7 +79,7 @@ std::vector<Entry> read_metadata(const TorchFile& file) {
   const TorchValue root = TorchValue::root_of(file);
   const TorchValue values = root.at("state_dict_metadata");
   std::map<ItemKey, Item> items = items_of(root.at("storage_data"));
-  const auto mappings = root.find("planner_data");
+  const Mappings mappings = mappings_of(root);
   std::vector<Entry> entries;
   for (const auto& [name, value] : values.members()) {
     Entry entry{.path = path_of(mappings, name)};

@@ -23,7 +23,7 @@ struct Chunk {
 
 /// An entry of a state dict, by the keys that lead to it: {"optimizer", "state", "fc.weight", "exp_avg"}.
 struct Entry {
-  std::vector<std::string> path;
+  std::vector<std::string> path;  // 1 to 100 keys
   bool is_tensor = false;
   std::vector<std::int64_t> shape;  // of a tensor
   std::vector<Chunk> chunks;        // of a tensor, in the order of the file

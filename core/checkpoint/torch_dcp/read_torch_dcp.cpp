@@ -57,6 +57,7 @@ class Reader {
     const std::string model = model_container(entries);
     std::set<std::string> left_out;
     for (const Entry& entry : entries) {
+      for_each_item(entry, [&](const Item& item) { map(item); });
       if (is_state(entry)) {
         add_state(entry);
       } else if (is_of_group(entry)) {
@@ -80,7 +81,19 @@ class Reader {
     return std::move(contents_);
   }
 
+  void verify() {
+    for (const Entry& entry : read_metadata(*metadata_)) {
+      for_each_item(entry, [&](const Item& item) { open(item).verify_all(); });
+    }
+  }
+
  private:
+  template <typename Function>
+  static void for_each_item(const Entry& entry, const Function& function) {
+    if (!entry.is_tensor) function(entry.item);
+    for (const Chunk& chunk : entry.chunks) function(chunk.item);
+  }
+
   [[noreturn]] void fail(const std::string& defect) const {
     throw RuntimeFault("checkpoint '" + folder_.string() + "': " + defect);
   }
@@ -103,10 +116,12 @@ class Reader {
          "', and does not tell which of them are the model's. Save the model's state dict under the key 'model'.");
   }
 
-  /// One item of a file, which stays mapped.
-  TorchFile open(const Item& item) {
+  std::string path_of(const Item& item) const { return (folder_ / item.file).string(); }
+
+  /// The file of an item, which lies within. The file stays mapped.
+  const std::shared_ptr<const MappedFile>& map(const Item& item) {
     auto& file = files_[item.file];
-    const std::string path = (folder_ / item.file).string();
+    const std::string path = path_of(item);
     if (!file) {
       std::error_code error;
       if (!fs::exists(path, error)) throw RuntimeFault("checkpoint file '" + path + "': it is missing.");
@@ -116,7 +131,17 @@ class Reader {
         throw RuntimeFault(std::string("checkpoint file ") + fault.what());
       }
     }
-    return {file, item.begin, item.size, "checkpoint file '" + path + "', item at byte " + std::to_string(item.begin)};
+    if (item.begin > file->size() || item.size > file->size() - item.begin) {
+      throw RuntimeFault("checkpoint file '" + path + "', item at byte " + std::to_string(item.begin) + ": bytes " +
+                         std::to_string(item.begin) + " to " + std::to_string(item.begin + item.size) +
+                         " are beyond its end at byte " + std::to_string(file->size()) + ". It was cut off.");
+    }
+    return file;
+  }
+
+  TorchFile open(const Item& item) {
+    return {map(item), item.begin, item.size,
+            "checkpoint file '" + path_of(item) + "', item at byte " + std::to_string(item.begin)};
   }
 
   /// Adds the elements of a chunk: as many parts as they lie apart in the flattened tensor.
@@ -129,6 +154,10 @@ class Reader {
                 c10::str(at::IntArrayRef(chunk.sizes)) + " in .metadata. The files do not belong together.");
     }
     if (!values.is_floating_point() && state != kParam) root.refuse("a tensor of floating-point numbers");
+    if (values.numel() == 0) {
+      contents_.tensors.push_back({parameter, state, entry.shape, 0, values.reshape({-1})});
+      return;
+    }
     const std::size_t dimensions = entry.shape.size();
     std::size_t first = dimensions;  // from this dimension on the elements lie in a row
     for (std::size_t i = 0; i < dimensions; ++i) {
@@ -139,7 +168,7 @@ class Reader {
     for (std::size_t i = 0; i < first; ++i) runs *= chunk.sizes[i];
     if ((parts_ += runs) > kMostParts) fail("its tensors are cut into more than 10 million pieces.");
     at::Tensor flat = values.reshape({-1});
-    const std::int64_t run = runs == 0 ? 0 : flat.numel() / runs;
+    const std::int64_t run = flat.numel() / runs;
     const std::size_t added = contents_.tensors.size();
     std::vector<std::int64_t> at(first, 0);
     bool taken = false;
@@ -164,14 +193,35 @@ class Reader {
 
   void add_tensor(const Entry& entry, const std::string& parameter, const std::string& state) {
     if (!known_.insert({parameter, state}).second) fail("'" + text_of(entry) + "' is there twice.");
+    const std::int64_t all = elements_of(entry.shape);
     std::int64_t elements = 0;
     for (const Chunk& chunk : entry.chunks) {
-      elements += elements_of(chunk.sizes);
-      add_chunk(entry, parameter, state, chunk);
+      // A chunk has as many as the tensor at most.
+      if (elements <= all) elements += elements_of(chunk.sizes);
     }
-    if (elements != elements_of(entry.shape)) {
-      fail("the chunks of '" + text_of(entry) + "' have " + std::to_string(elements) + " elements, and the tensor " +
-           std::to_string(elements_of(entry.shape)) + ". A rank's part is missing, or there twice.");
+    if (elements != all) {
+      fail("the chunks of '" + text_of(entry) + "' have " + std::to_string(elements) +
+           (elements > all ? " elements or more" : " elements") + ", and the tensor " + std::to_string(all) +
+           ". A rank's part is missing, or there twice.");
+    }
+    const std::size_t added = contents_.tensors.size();
+    for (const Chunk& chunk : entry.chunks) add_chunk(entry, parameter, state, chunk);
+    refuse_overlap(entry, added);
+  }
+
+  /// Chunks that have as many elements as the tensor, and do not overlap, are all of it. `added`: where its parts
+  /// begin.
+  void refuse_overlap(const Entry& entry, std::size_t added) const {
+    std::vector<std::pair<std::int64_t, std::int64_t>> ranges;  // the first element, and how many
+    for (std::size_t i = added; i < contents_.tensors.size(); ++i) {
+      const CheckpointTensor& part = contents_.tensors[i];
+      if (part.values.numel() > 0) ranges.emplace_back(part.offset, part.values.numel());
+    }
+    std::sort(ranges.begin(), ranges.end());
+    for (std::size_t i = 1; i < ranges.size(); ++i) {
+      if (ranges[i].first >= ranges[i - 1].first + ranges[i - 1].second) continue;
+      fail("element " + std::to_string(ranges[i].first) + " of '" + text_of(entry) +
+           "' is in two chunks, and others are in none. A rank's part is there twice, and another one is missing.");
     }
   }
 
@@ -322,6 +372,11 @@ bool is_torch_dcp_folder(const std::filesystem::path& folder) {
 CheckpointContents read_torch_dcp(const std::filesystem::path& folder,
                                   const std::function<bool(const CheckpointTensor&)>& takes) {
   return torch_dcp::Reader(folder, takes).read();
+}
+
+void verify_torch_dcp(const std::filesystem::path& folder) {
+  const std::function<bool(const CheckpointTensor&)> none = [](const CheckpointTensor&) { return false; };
+  torch_dcp::Reader(folder, none).verify();
 }
 
 }  // namespace capstan

@@ -19,4 +19,8 @@ bool is_torch_dcp_folder(const std::filesystem::path& folder);
 CheckpointContents read_torch_dcp(const std::filesystem::path& folder,
                                   const std::function<bool(const CheckpointTensor&)>& takes);
 
+/// Compares all items of the folder with the CRC-32 of their records, also those that read_torch_dcp() leaves out.
+/// Throws RuntimeFault naming the file and what is wrong.
+void verify_torch_dcp(const std::filesystem::path& folder);
+
 }  // namespace capstan

@@ -3,6 +3,7 @@
 #include "core/checkpoint/checkpoint_list.hpp"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,10 +26,12 @@ namespace {
 namespace fs = std::filesystem;
 using test::sample_checkpoint;
 using test::TemporaryFolder;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
+using ::testing::ThrowsMessage;
 
 void write_steps(const fs::path& dir, const std::vector<int>& steps) {
   for (const int step : steps) write_checkpoint(dir, "global_step" + std::to_string(step), sample_checkpoint(step));
@@ -98,6 +101,43 @@ TEST(PlanPrune, DeletesNothingWhereNothingIsWhole) {
   EXPECT_THAT(plan_prune(list_checkpoints(folder.path()), 1).doomed, IsEmpty());
 }
 
+TEST(PlanPrune, RefusesWhereTheFileBestNamesNothing) {
+  const TemporaryFolder folder;
+  write_steps(folder.path(), {1, 2, 3});
+  const PrunePlan plan = plan_prune(list_checkpoints(folder.path()), 1);
+  folder.write("best", "");
+  EXPECT_THAT([&] { plan_prune(list_checkpoints(folder.path()), 1); },
+              ThrowsMessage<RuntimeFault>(
+                  AllOf(HasSubstr("the file 'best' does not hold a checkpoint's name."),
+                        HasSubstr(" Nothing is deleted, because the file may name a checkpoint that has to stay."))));
+  EXPECT_THAT([&] { prune_listed(folder.path(), plan); },
+              ThrowsMessage<RuntimeFault>(HasSubstr(" 'global_step1' stays.")));
+  EXPECT_THAT(tags_of(list_checkpoints(folder.path()).checkpoints),
+              ElementsAre("global_step1", "global_step2", "global_step3"));
+}
+
+TEST(PlanPrune, TakesAFolderThatIsCalledBestForACheckpoint) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder.path(), "best", sample_checkpoint(7));
+  write_steps(folder.path(), {1, 2});
+  const CheckpointList list = list_checkpoints(folder.path());
+  EXPECT_EQ(list.defect, "");
+  EXPECT_THAT(tags_of(plan_prune(list, 1).doomed), ElementsAre("global_step1"));
+}
+
+TEST(PruneListed, DeletesWhatItHasRenamedWhereALaterCheckpointStays) {
+  for (const char* file : {"latest", "latest_universal", "best"}) {
+    const TemporaryFolder folder;
+    write_steps(folder.path(), {1, 2, 3});
+    const PrunePlan plan = plan_prune(list_checkpoints(folder.path()), 1);
+    folder.write(file, "global_step2");
+    EXPECT_THAT([&] { prune_listed(folder.path(), plan); },
+                ThrowsMessage<RuntimeFault>(HasSubstr("'global_step2' has become the latest or the best one")));
+    EXPECT_THAT(tags_of(list_checkpoints(folder.path()).checkpoints), ElementsAre("global_step2", "global_step3"));
+    EXPECT_THAT(unfinished_names(folder.path()), IsEmpty());
+  }
+}
+
 TEST(PruneListed, RefusesWhatHasBecomeTheLatestSince) {
   const TemporaryFolder folder;
   write_steps(folder.path(), {1, 2, 3});
@@ -140,6 +180,8 @@ TEST(TrainerFolder, IsListedByItsOwnStepAndItsBestStays) {
   folder.write("checkpoint-2/trainer_state.json", "{\"global_step\": \"two\"}");
   EXPECT_THAT(list_checkpoints(folder.path()).checkpoints[0].defect,
               HasSubstr("trainer_state.json': global_step must be a number of steps, and is \"two\""));
+  folder.write("checkpoint-10/model.safetensors", "half");
+  EXPECT_THAT(list_checkpoints(folder.path()).checkpoints[1].defect, HasSubstr("checkpoint-10/model.safetensors'"));
 }
 
 TEST(VerifyCheckpoint, ReadsEveryByteAndNamesTheFileThatIsDamaged) {
@@ -202,6 +244,17 @@ TEST(CompareCheckpoints, TellsShapesAndNumbersThatAreNotFinite) {
   ASSERT_EQ(diff.tensors.size(), 1u);
   EXPECT_EQ(diff.tensors[0].largest_absolute, std::numeric_limits<double>::infinity());
   EXPECT_TRUE(compare_checkpoints(b, b).equal());
+}
+
+TEST(CompareCheckpoints, TellsIntegersApartThatDoubleRounds) {
+  CheckpointContents a = sample_checkpoint(1), b = sample_checkpoint(1);
+  const std::int64_t large = std::int64_t{1} << 53;
+  a.tensors[3].values = at::full({1}, large, at::kLong);
+  b.tensors[3].values = at::full({1}, large + 1, at::kLong);
+  const CheckpointDiff diff = compare_checkpoints(a, b);
+  ASSERT_EQ(diff.tensors.size(), 1u);
+  EXPECT_EQ(diff.tensors[0].differing, 1);
+  EXPECT_EQ(diff.tensors[0].largest_absolute, 1);
 }
 
 TEST(CheckpointName, TakesTheFolderOfATagForTheTag) {

@@ -90,6 +90,22 @@ TEST(OwnCommunicationInGroups, KnowsTwoKindsOfGradientsAlone) {
   unsetenv("CAPSTAN_BAD");
 }
 
+TEST(OwnCommunicationAlone, DoesNotBeginItsStatesAnewAfterUpdates) {
+  for (const std::string type : {"OneBitAdam", "OneBitLamb", "ZeroOneAdam"}) {
+    const test::TemporaryFolder folder;
+    MixedRun saved(config_of(1, type), Communicator::alone()), resumed(config_of(1, type), Communicator::alone());
+    saved.model.skips = resumed.model.skips = false;
+    saved.steps(2);
+    saved.engine.save_checkpoint(folder.path());
+    EXPECT_THAT(
+        [&] { resumed.engine.load_checkpoint(folder.path(), "", nullptr, {.optimizer_states = false}); },
+        testing::ThrowsMessage<RuntimeFault>(HasSubstr("was saved after update 2, and " + type +
+                                                       " counts the warm-up of its states from the first update of "
+                                                       "the run on, so it cannot begin them anew. Start from the "
+                                                       "weights alone with --init-from")));
+  }
+}
+
 class OwnCommunication : public testing::TestWithParam<int> {};
 
 TEST_P(OwnCommunication, LeavesOneModelOnAllRanks) {

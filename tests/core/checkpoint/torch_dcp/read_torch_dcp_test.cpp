@@ -13,6 +13,7 @@
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/checkpoint_diff.hpp"
+#include "core/checkpoint/checkpoint_verify.hpp"
 #include "core/errors.hpp"
 #include "tests/core/data/temporary_folder.hpp"
 #include "tests/core/engine/small_model.hpp"
@@ -97,9 +98,16 @@ TEST_F(ReadTorchDcp, SaysThatStatesWithoutNamesAreLeftOut) {
   EXPECT_TRUE(at::equal(run.model.parameters[0].tensor, straight.model.parameters[0].tensor));
 }
 
+TEST_F(ReadTorchDcp, IsVerifiedWithWhatARunLeavesOut) {
+  EXPECT_NO_THROW(verify_checkpoint(folder_->path(), "unnamed"));
+  EXPECT_NO_THROW(read_checkpoint(folder_->path(), "left_out"));
+  EXPECT_THAT([&] { verify_checkpoint(folder_->path(), "left_out"); },
+              testing::ThrowsMessage<RuntimeFault>(HasSubstr("does not fit its checksum")));
+}
+
 TEST_F(ReadTorchDcp, WhatIsDamagedIsNamedWithItsFile) {
   const Json messages = Json::parse(test::read_bytes(*folder_ / "damaged/messages.json"));
-  EXPECT_GE(messages.size(), 11u);
+  EXPECT_GE(messages.size(), 13u);
   for (const auto& [name, message] : messages.as_object()) {
     testing::internal::CaptureStdout();
     std::string fault;

@@ -1,7 +1,7 @@
 """Writes one checkpoint of Capstan by torch.distributed.checkpoint in two processes, as a run of FSDP2 does: SOURCE TAG OUT.
 
-OUT/dcp/ has parameters and states in shards of rows, the moments of w1 in shards of columns, and b1 whole in each process. OUT/unnamed/ has the states by numbers, as an optimizer's own state_dict() does. OUT/damaged/<name>/ are
-damaged ones, and OUT/damaged/messages.json has for each the sentence that a reader must give.
+OUT/dcp/ has parameters and states in shards of rows, the moments of w1 in shards of columns, and b1 whole in each process. OUT/unnamed/ has the states by numbers, as an optimizer's own state_dict() does. OUT/left_out/ is that one, with a moment damaged.
+OUT/damaged/<name>/ are damaged ones, and OUT/damaged/messages.json has for each the sentence that a reader must give.
 """
 
 import io
@@ -64,6 +64,19 @@ def changed(out, name, change):
     return folder
 
 
+def flip(folder, end):
+    """Changes a byte of the first tensor whose name has that end."""
+    metadata = pickle.loads((folder / ".metadata").read_bytes())
+    info = next(info for key, info in metadata.storage_data.items() if key.fqn.endswith(end))
+    file = folder / info.relative_path
+    data = bytearray(file.read_bytes())
+    item = zipfile.ZipFile(io.BytesIO(data[info.offset:info.offset + info.length]))
+    header = info.offset + next(one for one in item.infolist() if one.filename.endswith("/data/0")).header_offset
+    name, extra = struct.unpack("<HH", data[header + 26:header + 30])
+    data[header + 30 + name + extra] ^= 1
+    file.write_bytes(bytes(data))
+
+
 def damage(out):
     messages, key = {}, "model.w1"
 
@@ -82,6 +95,13 @@ def damage(out):
     def fewer(metadata):
         metadata.state_dict_metadata[key].chunks = metadata.state_dict_metadata[key].chunks[:1]
 
+    def twice(metadata):
+        chunks = metadata.state_dict_metadata[key].chunks
+        metadata.state_dict_metadata[key].chunks = [chunks[0], chunks[0]]
+
+    def pathless(metadata):
+        metadata.planner_data[key] = ()
+
     def huge(metadata):
         metadata.state_dict_metadata[key].chunks[0].offsets = torch.Size([2**40, 0])
 
@@ -94,6 +114,8 @@ def damage(out):
                                   ("beyond", beyond, "are beyond its end"),
                                   ("lost", lost, "storage_data does not tell where its values stand"),
                                   ("fewer", fewer, "the chunks of 'model.w1' have"),
+                                  ("twice", twice, "of 'model.w1' is in two chunks, and others are in none"),
+                                  ("pathless", pathless, "is not the path of an entry"),
                                   ("huge", huge, "is a chunk that lies outside of its tensor"),
                                   ("other", other, "distcp', item at byte")):
         changed(out, name, change)
@@ -105,16 +127,9 @@ def damage(out):
     gone = changed(out, "gone", lambda metadata: None)
     (gone / "__1_0.distcp").unlink()
     messages["gone"] = "__1_0.distcp': it is missing."
-    flipped = changed(out, "flipped", lambda metadata: None)
-    metadata = pickle.loads((flipped / ".metadata").read_bytes())
-    info = metadata.storage_data[first(metadata)]
-    file = flipped / info.relative_path
-    data = bytearray(file.read_bytes())
-    item = zipfile.ZipFile(io.BytesIO(data[info.offset:info.offset + info.length]))
-    header = info.offset + next(one for one in item.infolist() if one.filename.endswith("/data/0")).header_offset
-    name, extra = struct.unpack("<HH", data[header + 26:header + 30])
-    data[header + 30 + name + extra] ^= 1
-    file.write_bytes(bytes(data))
+    flip(changed(out, "flipped", lambda metadata: None), key)
+    shutil.copytree(out / "unnamed", out / "left_out")
+    flip(out / "left_out", ".exp_avg")
     messages["flipped"] = "it is damaged: its storage does not fit its checksum"
     call = changed(out, "call", lambda metadata: None)
     (call / ".metadata").write_bytes(b"cbuiltins\nprint\n(X\x03\x00\x00\x00RUNtR.")
