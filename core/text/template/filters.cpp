@@ -211,6 +211,7 @@ std::optional<double> number_in(const Value& value) {
   const std::string text = stripped(value.string(), true, true);
   double number = 0;
   const char* end = text.data() + text.size();
+  if (text.starts_with("+-")) return std::nullopt;
   const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
   const auto [at, error] = std::from_chars(begin, end, number);
   return error == std::errc() && at == end ? std::optional(number) : std::nullopt;

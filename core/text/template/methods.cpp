@@ -190,6 +190,8 @@ struct Method {
 template <class Function>
 using Methods = std::map<std::string, Method<Function>>;
 
+const std::vector<std::string_view> kNoParameters;
+
 const Methods<StringMethod>& string_methods() {
   static const Methods<StringMethod> all = {
       {"strip",
@@ -204,10 +206,14 @@ const Methods<StringMethod>& string_methods() {
        {[](const std::string& text, const Arguments& of) { return has_end(text, of, true); }, {{"prefix"}}}},
       {"endswith",
        {[](const std::string& text, const Arguments& of) { return has_end(text, of, false); }, {{"prefix"}}}},
-      {"lower", {[](const std::string& text, const Arguments&) { return Value(tokenizer::lower_case(text)); }, {}}},
-      {"upper", {[](const std::string& text, const Arguments&) { return Value(tokenizer::upper_case(text)); }, {}}},
-      {"title", {[](const std::string& text, const Arguments&) { return Value(with_capitals(text, true)); }, {}}},
-      {"capitalize", {[](const std::string& text, const Arguments&) { return Value(with_capitals(text, false)); }, {}}},
+      {"lower",
+       {[](const std::string& text, const Arguments&) { return Value(tokenizer::lower_case(text)); }, kNoParameters}},
+      {"upper",
+       {[](const std::string& text, const Arguments&) { return Value(tokenizer::upper_case(text)); }, kNoParameters}},
+      {"title",
+       {[](const std::string& text, const Arguments&) { return Value(with_capitals(text, true)); }, kNoParameters}},
+      {"capitalize",
+       {[](const std::string& text, const Arguments&) { return Value(with_capitals(text, false)); }, kNoParameters}},
       {"find", {find, {{"sub"}}}},
       {"format", {format, std::nullopt}},
       {"count", {count, {{"sub"}}}},
@@ -231,15 +237,15 @@ const Methods<DictMethod>& dict_methods() {
           return otherwise.is_undefined() ? Value::none() : otherwise;
         },
         {{"key", "default"}}}},
-      {"items", {[](const Dict& dict, const Arguments&) { return apply_filter("items", dict, {}); }, {}}},
-      {"keys", {[](const Dict& dict, const Arguments&) { return Value(Value(dict).items()); }, {}}},
+      {"items", {[](const Dict& dict, const Arguments&) { return apply_filter("items", dict, {}); }, kNoParameters}},
+      {"keys", {[](const Dict& dict, const Arguments&) { return Value(Value(dict).items()); }, kNoParameters}},
       {"values",
        {[](const Dict& dict, const Arguments&) {
           List values;
           for (const auto& [key, value] : dict) values.push_back(value);
           return Value(std::move(values));
         },
-        {}}}};
+        kNoParameters}}};
   return all;
 }
 
