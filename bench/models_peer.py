@@ -5,6 +5,7 @@
     models_peer.py train FOLDER STEPS ROWS TOKENS        transformers and torch.optim.AdamW
     models_peer.py decode FOLDER IDS NEW                 transformers.generate with its cache
     models_peer.py llama FOLDER IDS NEW                  llama.cpp
+    models_peer.py bandwidth FOLDER                      the bytes of memory that a CPU second reads
 
 decode and llama print the CPU seconds of a token behind the prompt, and the new ids.
 """
@@ -154,6 +155,17 @@ def llama(folder, ids, new):
     print((time.process_time() - begun) / (int(new) - 1), ",".join(map(str, found)))
 
 
+def bandwidth(folder):
+    """Prints the bytes a CPU second that one thread reads of memory, in a sum over as much of it as the weights take."""
+    numbers = torch.ones(os.path.getsize(os.path.join(folder, "model.safetensors")) // 4)
+    seconds = []
+    for _ in range(6):
+        begun = time.process_time()
+        numbers.sum()
+        seconds.append(time.process_time() - begun)
+    print(numbers.nbytes / min(seconds))
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    {"make": make, "small": small, "train": train, "decode": decode, "llama": llama}[sys.argv[1]](*sys.argv[2:])
+    {"bandwidth": bandwidth, "make": make, "small": small, "train": train, "decode": decode, "llama": llama}[sys.argv[1]](*sys.argv[2:])
